@@ -1,0 +1,289 @@
+"""Conversations as rows. The rules live in the database, so that they hold for `psql` as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.postgres.functions import RandomUUID
+from django.db import connection, models
+from django.db.models import Func, Q, Value
+from django.db.models.functions import Now
+from django.utils import timezone
+from knox.models import AbstractAuthToken
+
+MAX_CONTEXT_MESSAGES = 1000
+
+
+class Channel(models.TextChoices):
+    API = "api", "API"
+    OPENWEBUI = "openwebui", "OpenWebUI"
+    CLI = "cli", "Terminal"
+    TELEGRAM = "telegram", "Telegram"
+    WEB = "web", "Webpagina"
+
+
+class Role(models.TextChoices):
+    USER = "user", "Gebruiker"
+    ASSISTANT = "assistant", "Assistent"
+    SYSTEM = "system", "Systeem"
+
+
+class Status(models.TextChoices):
+    COMPLETE = "complete", "volledig"
+    INTERRUPTED = "interrupted", "afgebroken"
+    FAILED = "failed", "mislukt"
+
+
+@dataclass(frozen=True)
+class TurnStart:
+    """What a turn needs to know before the agent runs."""
+
+    session_id: UUID
+    question_id: UUID
+    is_new: bool
+    context: list[Message]
+
+
+class SessionQuerySet(models.QuerySet["Session"]):
+    def for_owner(self, owner_id: int | None, user_id: str = "") -> SessionQuerySet:
+        """The sessions of one person behind one client; both must match."""
+        return self.filter(owner_id=owner_id, user_id=user_id)
+
+    def pinned(self) -> SessionQuerySet:
+        return self.filter(pinned=True)
+
+    def expired(self, *, now: datetime | None = None, days: int | None = None) -> SessionQuerySet:
+        """What the clean-up may delete; `days` untouched, 0 for never. A pinned session never expires."""
+        now = now or timezone.now()
+        days = settings.EVI.retention_days if days is None else days
+        over = Q(expires_at__lt=now)
+        if days:
+            over |= Q(last_accessed__lt=now - timedelta(days=days))
+        return self.filter(over, pinned=False)
+
+    def begin_turn(
+        self,
+        *,
+        session_id: UUID,
+        content: str,
+        owner_id: int | None = None,
+        user_id: str = "",
+        channel: Channel = Channel.API,
+        create: bool = True,
+        context_messages: int | None = None,
+    ) -> TurnStart:
+        """Touch or create the session, store the question and return what was said before it, in one statement.
+
+        Another owner's or person's session raises `Session.DoesNotExist`, exactly as an unknown one does.
+        """
+        limit = checked_limit(settings.EVI.context_messages if context_messages is None else context_messages)
+        resolve, resolve_params = (
+            (CREATE_OR_TOUCH, [session_id, owner_id, user_id, channel])
+            if create
+            else (TOUCH, [session_id, owner_id, user_id])
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(BEGIN_TURN.format(resolve=resolve), [*resolve_params, content, limit])
+            rows = cursor.fetchall()
+        if not rows:
+            raise self.model.DoesNotExist(f"Session not found: {session_id}")
+        _, is_new, question_id, *_ = rows[0]
+        # Without earlier messages there is one row, and its message columns are empty.
+        earlier = [row[3:] for row in reversed(rows) if row[3] is not None]
+        return TurnStart(
+            session_id=session_id,
+            question_id=question_id,
+            is_new=is_new,
+            context=[
+                Message(
+                    id=message_id,
+                    session_id=session_id,
+                    role=role,
+                    content=text,
+                    status=status,
+                    metadata=json.loads(metadata),
+                    created_at=created_at,
+                )
+                for message_id, role, text, status, metadata, created_at in earlier
+            ],
+        )
+
+    def finish_turn(
+        self,
+        *,
+        session_id: UUID,
+        content: str,
+        status: Status = Status.COMPLETE,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> UUID | None:
+        """Store the answer, as far as it got; None when the session was deleted in the meantime."""
+        with connection.cursor() as cursor:
+            cursor.execute(FINISH_TURN, [content, status, json.dumps(metadata or {}), session_id])
+            row = cursor.fetchone()
+        return row[0] if row else None
+
+
+class Session(models.Model):
+    id = models.UUIDField(primary_key=True, db_default=RandomUUID(), editable=False)
+    # A client with conversations cannot be deleted by accident: its sessions go first, on purpose.
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        db_index=False,
+        verbose_name="client",
+    )
+    user_id = models.TextField("persoon", blank=True, db_default="")
+    channel = models.TextField("kanaal", choices=Channel, db_default=Channel.API)
+    external_id = models.TextField("naam in het kanaal", blank=True, db_default="")
+    title = models.TextField("titel", blank=True, db_default="")
+    pinned = models.BooleanField("vastgezet", db_default=False)
+    metadata = models.JSONField(blank=True, db_default={})
+    created_at = models.DateTimeField("begonnen", db_default=Now(), editable=False)
+    updated_at = models.DateTimeField("gewijzigd", db_default=Now(), editable=False)
+    last_accessed = models.DateTimeField("laatst gebruikt", db_default=Now(), editable=False)
+    expires_at = models.DateTimeField("verloopt", null=True, blank=True)
+    message_count = models.IntegerField("berichten", db_default=0, editable=False)
+
+    objects = SessionQuerySet.as_manager()
+
+    class Meta:
+        db_table = "sessions"
+        verbose_name = "gesprek"
+        verbose_name_plural = "gesprekken"
+        ordering: ClassVar = ["-last_accessed", "-id"]
+        constraints: ClassVar = [
+            models.CheckConstraint(name="sessions_channel_check", condition=Q(channel__in=Channel.values)),
+            models.UniqueConstraint(
+                name="sessions_external_id_unique",
+                fields=["owner", "channel", "user_id", "external_id"],
+                condition=~Q(external_id=""),
+                # A missing owner is a value here: open development mode has one thread per name as well.
+                nulls_distinct=False,
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(name="idx_sessions_last_accessed", fields=["last_accessed"]),
+            models.Index(name="idx_sessions_owner_recent", fields=["owner", "user_id", "-last_accessed", "-id"]),
+            models.Index(name="idx_sessions_expiring", fields=["expires_at"], condition=Q(expires_at__isnull=False)),
+        ]
+
+    def __str__(self) -> str:
+        return self.title or str(self.pk)
+
+
+class MessageQuerySet(models.QuerySet["Message"]):
+    def in_session(self, session_id: UUID) -> MessageQuerySet:
+        """One session's messages, oldest first."""
+        return self.filter(session_id=session_id).order_by("created_at", "seq")
+
+    def last_in_session(self, session_id: UUID, *, limit: int, before: Message | None = None) -> list[Message]:
+        """The last `limit` messages, or the last before one of them, oldest first."""
+        found = self.filter(session_id=session_id)
+        if before is not None:
+            found = found.filter(
+                Q(created_at__lt=before.created_at) | Q(created_at=before.created_at, seq__lt=before.seq)
+            )
+        return list(reversed(found.order_by("-created_at", "-seq")[: checked_limit(limit)]))
+
+
+class Message(models.Model):
+    id = models.UUIDField(primary_key=True, db_default=RandomUUID(), editable=False)
+    # The database deletes the messages of a session, whoever deletes it; Django stays out of it. The index that
+    # serves the context serves the cascade too.
+    session = models.ForeignKey(
+        Session, models.DO_NOTHING, related_name="messages", db_constraint=False, db_index=False, verbose_name="gesprek"
+    )
+    role = models.TextField("rol", choices=Role)
+    content = models.TextField("tekst")
+    status = models.TextField(choices=Status, db_default=Status.COMPLETE)
+    metadata = models.JSONField(blank=True, db_default={})
+    # The time of the row, not of its transaction: two messages of one transaction keep their order.
+    created_at = models.DateTimeField(
+        "tijd", db_default=Func(function="clock_timestamp", output_field=models.DateTimeField()), editable=False
+    )
+    # Orders what has the same microsecond, by insertion.
+    seq = models.BigIntegerField(db_default=Func(Value("messages_seq"), function="nextval"), editable=False)
+
+    objects = MessageQuerySet.as_manager()
+
+    class Meta:
+        db_table = "messages"
+        verbose_name = "bericht"
+        verbose_name_plural = "berichten"
+        constraints: ClassVar = [
+            models.CheckConstraint(name="messages_role_check", condition=Q(role__in=Role.values)),
+            models.CheckConstraint(name="messages_status_check", condition=Q(status__in=Status.values)),
+        ]
+        indexes: ClassVar = [
+            models.Index(name="idx_messages_session_created_desc", fields=["session", "-created_at", "-seq"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_role_display()}: {self.content[:60]}"
+
+
+class ApiKey(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
+    """A client's key. Only its hash is stored; a client may have several, and deleting one revokes it."""
+
+    name = models.TextField("naam")
+    last_used_at = models.DateTimeField("laatst gebruikt", null=True, editable=False)
+
+    class Meta:
+        db_table = "api_keys"
+        verbose_name = "API-sleutel"
+        verbose_name_plural = "API-sleutels"
+        ordering: ClassVar = ["user__username", "name"]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.token_key}…)"
+
+
+def checked_limit(limit: object) -> int:
+    """`limit` itself, or a ValueError: a number of messages is a whole number, whatever a caller was handed."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= MAX_CONTEXT_MESSAGES:
+        raise ValueError(f"limit must be a whole number from 0 to {MAX_CONTEXT_MESSAGES}, not {limit!r}")
+    return limit
+
+
+CREATE_OR_TOUCH = """
+    INSERT INTO sessions (id, owner_id, user_id, channel) VALUES (%s, %s, %s, %s)
+    ON CONFLICT (id) DO UPDATE SET last_accessed = greatest(sessions.last_accessed, clock_timestamp())
+        WHERE sessions.owner_id IS NOT DISTINCT FROM EXCLUDED.owner_id AND sessions.user_id = EXCLUDED.user_id
+    RETURNING id, xmax = 0 AS is_new
+"""
+
+TOUCH = """
+    UPDATE sessions SET last_accessed = greatest(last_accessed, clock_timestamp())
+    WHERE id = %s AND owner_id IS NOT DISTINCT FROM %s AND user_id = %s
+    RETURNING id, false AS is_new
+"""
+
+# The last SELECT does not see what the same statement inserts, so it finds what was said before the question.
+BEGIN_TURN = """
+    WITH resolved AS ({resolve}),
+    question AS (
+        INSERT INTO messages (session_id, role, content) SELECT id, 'user', %s FROM resolved RETURNING id
+    )
+    SELECT resolved.id, resolved.is_new, question.id,
+           earlier.id, earlier.role, earlier.content, earlier.status, earlier.metadata, earlier.created_at
+    FROM resolved CROSS JOIN question LEFT JOIN LATERAL (
+        SELECT id, role, content, status, metadata, created_at, seq FROM messages
+        WHERE session_id = resolved.id ORDER BY created_at DESC, seq DESC LIMIT %s
+    ) AS earlier ON true
+    ORDER BY earlier.created_at DESC, earlier.seq DESC
+"""
+
+FINISH_TURN = """
+    INSERT INTO messages (session_id, role, content, status, metadata)
+    SELECT id, 'assistant', %s, %s, %s::jsonb FROM sessions WHERE id = %s FOR NO KEY UPDATE
+    RETURNING id
+"""

@@ -1,0 +1,39 @@
+"""The schedules EVI needs, kept in the database for django-q2."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
+from django_q.models import Schedule
+
+# Any number that nothing else in this database locks.
+LOCK = 0x4556490001
+
+
+def at_night() -> datetime:
+    """The next 03:00 here, when hardly anyone talks with EVI."""
+    now = timezone.localtime()
+    tonight = now.replace(hour=3, minute=0, second=0, microsecond=0)
+    return tonight if tonight > now else tonight + timedelta(days=1)
+
+
+SCHEDULES: dict[str, dict[str, Any]] = {
+    "evi: clean up sessions": {"func": "conversations.tasks.cleanup_sessions", "schedule_type": Schedule.DAILY},
+}
+
+
+@transaction.atomic
+def register_schedules() -> None:
+    """Make each schedule exist once. One that exists keeps its next run, or restarts would put it off for ever."""
+    with connection.cursor() as cursor:
+        # A schedule's name is not unique in its table, so two machines starting at once take turns.
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+    for name, wanted in SCHEDULES.items():
+        first, *surplus = Schedule.objects.filter(name=name).order_by("id") or [
+            Schedule(name=name, next_run=at_night(), repeats=-1)
+        ]
+        for field, value in wanted.items():
+            setattr(first, field, value)
+        first.save()
+        Schedule.objects.filter(id__in=[schedule.id for schedule in surplus]).delete()

@@ -1,0 +1,10 @@
+"""What the scheduler calls."""
+
+from dataclasses import asdict
+
+from conversations import retention
+
+
+def cleanup_sessions() -> dict[str, int]:
+    """The daily clean-up; its result is shown with the task in the admin."""
+    return asdict(retention.delete_expired_sessions())

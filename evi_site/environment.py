@@ -1,0 +1,162 @@
+"""Everything EVI reads from the environment, typed. Only settings.py uses this module."""
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SecretsSettingsSource,
+    SettingsConfigDict,
+)
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+KNOWN_PASSWORDS = {"postgres", "password", "evi", "admin", "changeme", "change-me", "secret"}
+
+# Made on the first start in development; in production each comes from the environment or a secrets folder.
+FIRST_RUN_SECRETS: dict[str, Callable[[], str]] = {
+    "EVI_SECRET_KEY": lambda: secrets.token_urlsafe(64),
+    "EVI_ADMIN_PASSWORD": lambda: secrets.token_urlsafe(12),
+    "EVI_API_KEY": lambda: f"evi_{secrets.token_hex(32)}",
+}
+
+
+class Environment(BaseSettings):
+    """One field for each variable; `.env.example` explains them to people."""
+
+    model_config = SettingsConfigDict(env_prefix="EVI_", env_file=BASE_DIR / ".env", extra="ignore", frozen=True)
+
+    env: Literal["development", "production"] = "development"
+    debug: bool = False
+    secret_key: str = ""
+    allowed_hosts: Annotated[list[str], NoDecode] = LOOPBACK_HOSTS
+    https: bool = True
+    port: int = Field(8000, ge=1, le=65535)
+    data_dir: Path = BASE_DIR / ".data"
+    secrets_dir: Path | None = None
+    database_url: str = Field("", validation_alias="DATABASE_URL")
+    pool_size: int = Field(20, ge=1, le=500)
+    worker_processes: int = Field(2, ge=1, le=64)
+    admin_password: str = ""
+    api_key: str = ""
+    time_zone: str = "Europe/Amsterdam"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    context_messages: int = Field(10, ge=0, le=1000)
+    retention_days: int = Field(30, ge=0, le=36500)
+
+    @field_validator("allowed_hosts", mode="before")
+    @classmethod
+    def _split_hosts(cls, value: object) -> object:
+        return [host.strip() for host in value.split(",") if host.strip()] if isinstance(value, str) else value
+
+    @field_validator("data_dir", "secrets_dir")
+    @classmethod
+    def _from_the_project(cls, value: Path | None) -> Path | None:
+        # A relative folder means the same one, whatever folder the command was started in.
+        return value and (BASE_DIR / value.expanduser()).resolve()
+
+    @field_validator("database_url")
+    @classmethod
+    def _only_postgresql(cls, value: str) -> str:
+        if value:
+            url = urlsplit(value)
+            if url.scheme not in {"postgres", "postgresql"}:
+                raise ValueError("it must start with postgresql://, because EVI runs on PostgreSQL only")
+            # Reading the port checks it.
+            if url.port == 0 or not url.path.strip("/"):
+                raise ValueError("it must name a database: postgresql://USER:PASSWORD@HOST:5432/NAME")
+        return value
+
+    @model_validator(mode="after")
+    def _safe_in_production(self) -> "Environment":
+        if self.env == "production" and (problems := list(self._production_problems())):
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _production_problems(self) -> Any:
+        if len(self.secret_key) < 50 or len(set(self.secret_key)) < 10 or "insecure" in self.secret_key:
+            make = "python3 -c 'import secrets; print(secrets.token_urlsafe(64))'"
+            yield f"EVI_SECRET_KEY: set it to at least 50 random characters, such as those of: {make}"
+        if self.allowed_hosts == LOOPBACK_HOSTS or not self.allowed_hosts:
+            yield "EVI_ALLOWED_HOSTS: name the hosts people use to reach EVI, separated by commas"
+        if any(host.startswith(("*", ".")) for host in self.allowed_hosts):
+            yield "EVI_ALLOWED_HOSTS: name each host in full; a wildcard lets anyone choose the host"
+        if self.debug:
+            yield "EVI_DEBUG: switch it off; it shows the program's insides to visitors"
+        if not self.database_url:
+            yield "DATABASE_URL: point it at your PostgreSQL; the embedded database is for development"
+        elif (password := urlsplit(self.database_url).password) and is_weak(password):
+            yield "DATABASE_URL: the database password is weak; use at least 12 characters that nobody can guess"
+        if self.admin_password and is_weak(self.admin_password):
+            yield "EVI_ADMIN_PASSWORD: use at least 12 characters that nobody can guess"
+        if self.api_key and len(self.api_key) < 32:
+            yield "EVI_API_KEY: use at least 32 random characters"
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Adds the secrets folder: a file named like a variable holds its value (Docker's secrets, the first run's)."""
+        said = {**dotenv_settings(), **env_settings()}
+        development = said.get("env", "development") == "development"
+        folder = said.get("secrets_dir") or Path(
+            said.get("data_dir") or cls.model_fields["data_dir"].default, "secrets"
+        )
+        folder = (BASE_DIR / folder).resolve()
+        if development:
+            make_secrets(folder)
+        files = (SecretsSettingsSource(settings_cls, secrets_dir=folder),) if folder.is_dir() else ()
+        return (init_settings, env_settings, dotenv_settings, *files)
+
+
+def is_weak(password: str) -> bool:
+    return len(password) < 12 or len(set(password)) < 6 or password.lower() in KNOWN_PASSWORDS
+
+
+def make_secrets(folder: Path) -> None:
+    """Write each first-run secret that is not there yet, readable by this user alone."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, make in FIRST_RUN_SECRETS.items():
+        path = folder / name
+        if path.exists():
+            continue
+        # Link, do not open: of two processes starting at once, both then read the first one's whole secret.
+        draft = folder / f".{name}.{secrets.token_hex(8)}"
+        draft.touch(mode=0o600)
+        draft.write_text(make())
+        try:
+            path.hardlink_to(draft)
+        except FileExistsError:
+            pass
+        finally:
+            draft.unlink()
+
+
+def read_environment() -> Environment:
+    """The environment, or an end to the process with a list of what to put right."""
+    try:
+        return Environment()
+    except ValidationError as error:
+        lines = [line for problem in error.errors() for line in explain(problem).splitlines()]
+        raise SystemExit("EVI cannot start. Put this right:\n" + "\n".join(f"  - {line}" for line in lines)) from None
+    except OSError as error:
+        raise SystemExit(f"EVI cannot use its data folder: {error.strerror} ({error.filename}).") from None
+
+
+def explain(problem: Any) -> str:
+    if not problem["loc"]:
+        return str(problem["ctx"]["error"])
+    name = str(problem["loc"][0])
+    variable = name if name == "DATABASE_URL" else f"EVI_{name.upper()}"
+    return f"{variable}: {problem['msg']} (it is {problem['input']!r})"

@@ -1,0 +1,21 @@
+"""What a database needs before EVI can use it."""
+
+from django.core.management import call_command
+from django.db import connection
+
+from conversations.accounts import FirstAccounts, make_first_accounts
+
+# Any number that nothing else in this database locks.
+LOCK = 0x4556490000
+
+
+def prepare_database(*, verbosity: int = 1) -> FirstAccounts:
+    """Bring tables, schedules and first accounts up to date; of two that start at once, one waits for the other."""
+    with connection.cursor() as cursor:
+        # Django's migrate is not made for two at once.
+        cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        try:
+            call_command("migrate", interactive=False, verbosity=verbosity)
+            return make_first_accounts()
+        finally:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])

@@ -1,0 +1,143 @@
+"""Django's settings. What differs between machines comes from the environment, through `EVI`."""
+
+import dj_database_url
+
+from evi_site.environment import BASE_DIR, read_environment
+
+EVI = read_environment()
+PRODUCTION = EVI.env == "production"
+
+SECRET_KEY = EVI.secret_key
+DEBUG = EVI.debug
+ALLOWED_HOSTS = EVI.allowed_hosts
+ROOT_URLCONF = "evi_site.urls"
+ASGI_APPLICATION = "evi_site.asgi.application"
+
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "knox",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_q",
+    "conversations",
+    "evi_site",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "servestatic.middleware.ServeStaticMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# The engine adds two things to Django's own: the embedded server where there is no DATABASE_URL, and a
+# pool that survives the worker's forks.
+DATABASE = dj_database_url.parse(EVI.database_url) if EVI.database_url else {"NAME": "evi"}
+DATABASES = {
+    "default": {
+        **DATABASE,
+        "ENGINE": "evi_site.postgres",
+        "CONN_MAX_AGE": 0,
+        # A connection that died with its server is replaced before anyone notices.
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            **DATABASE.get("OPTIONS", {}),
+            "pool": {"min_size": 0, "max_size": EVI.pool_size, "timeout": 10},
+        },
+    }
+}
+# Extra settings for the embedded server; the tests trade durability for speed with them.
+EVI_CLUSTER_OPTIONS: tuple[str, ...] = ()
+# Names of indexes over 30 characters: Oracle's limit, not PostgreSQL's.
+SILENCED_SYSTEM_CHECKS = ["models.E034"]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+
+LANGUAGE_CODE = "nl"
+TIME_ZONE = EVI.time_zone
+USE_TZ = True
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "static"
+# Development serves the files where they lie; the image collects them when it is built.
+SERVESTATIC_USE_FINDERS = not PRODUCTION
+SERVESTATIC_USE_STATIC_ROOT = PRODUCTION
+SERVESTATIC_AUTOREFRESH = False
+
+REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "EVI",
+    "DESCRIPTION": "A Dutch workplace-safety assistant with a memory.",
+    "VERSION": "0.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+REST_KNOX = {"TOKEN_MODEL": "conversations.ApiKey", "TOKEN_TTL": None, "TOKEN_PREFIX": "evi_"}
+KNOX_TOKEN_MODEL = "conversations.ApiKey"  # noqa: S105
+
+Q_CLUSTER = {
+    "name": "evi",
+    "orm": "default",
+    "workers": EVI.worker_processes,
+    "timeout": 3600,
+    # Longer than the time-out, or a slow task is handed out a second time while it still runs.
+    "retry": 3660,
+    "max_attempts": 3,
+    "poll": 1,
+    "save_limit": 1000,
+    # After a night's downtime one clean-up is enough.
+    "catch_up": False,
+}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": EVI.log_level},
+    # Every step of their starting and stopping is of no interest until something is wrong.
+    "loggers": {name: {"level": "DEBUG" if EVI.log_level == "DEBUG" else "WARNING"} for name in ("daphne", "django-q")},
+}
+
+if PRODUCTION:
+    SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = EVI.https
+    SECURE_HSTS_SECONDS = 31_536_000 if EVI.https else 0
+    SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = EVI.https
+    # Daphne speaks plain HTTP, so HTTPS always ends at a proxy in front of it.
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    # The health checks come from the machine itself, without a proxy.
+    SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
