@@ -1,12 +1,12 @@
-"""The first accounts: somebody who may sign in to the admin, and a client that may use the API."""
+"""Who may: the administrator of the first start, the clients of the API and their keys."""
 
+import secrets
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.db import transaction
-from knox.crypto import hash_token
-from knox.settings import CONSTANTS
 
 from conversations.models import ApiKey
 
@@ -16,7 +16,7 @@ FIRST_CLIENT = "default"
 
 @dataclass(frozen=True)
 class FirstAccounts:
-    """Which of the two were made just now; both exist afterwards, unless their secret was not given."""
+    """Which of the two were made just now."""
 
     admin_made: bool
     api_key_made: bool
@@ -25,20 +25,38 @@ class FirstAccounts:
 @transaction.atomic
 def make_first_accounts() -> FirstAccounts:
     """Make the administrator and the first API key out of their secrets, where nobody has made any yet."""
-    admin_made = api_key_made = False
-    if settings.EVI.admin_password and not User.objects.filter(is_superuser=True).exists():
+    make_admin = bool(settings.EVI.admin_password) and not User.objects.filter(is_superuser=True).exists()
+    if make_admin:
         User.objects.create_superuser(ADMIN, password=settings.EVI.admin_password)
-        admin_made = True
-    if settings.EVI.api_key and not ApiKey.objects.exists():
-        client, _ = User.objects.get_or_create(username=FIRST_CLIENT)
-        add_api_key(client=client, name="first key", token=settings.EVI.api_key)
-        api_key_made = True
-    return FirstAccounts(admin_made, api_key_made)
+    make_api_key = bool(settings.EVI.api_key) and not ApiKey.objects.exists()
+    if make_api_key:
+        ApiKey.objects.store(settings.EVI.api_key, name="first key", client=_client(FIRST_CLIENT))
+    return FirstAccounts(admin_made=make_admin, api_key_made=make_api_key)
 
 
-def add_api_key(*, client: User, name: str, token: str) -> ApiKey:
-    """Store a key that exists already, as its hash."""
-    key_part = token[: CONSTANTS.TOKEN_KEY_LENGTH]
-    key: ApiKey = ApiKey(user=client, name=name, token_key=key_part, digest=hash_token(token))
-    key.save(force_insert=True)
-    return key
+@transaction.atomic
+def create_api_key(*, name: str, client: str) -> str:
+    """A new key, in the clear this one time. `client` is made if there is none of that name."""
+    if not name.strip():
+        raise ValidationError("Give the key a name, such as openwebui.")
+    owner = _client(client)
+    if not owner.is_active:
+        raise ValidationError(f"The client {client} is switched off. Switch it on in the admin first.")
+    token = f"evi_{secrets.token_hex(32)}"
+    ApiKey.objects.store(token, name=name.strip(), client=owner)
+    return token
+
+
+def _client(name: str) -> User:
+    """A client is a Django user who cannot sign in: its keys come and go, its sessions stay."""
+    existing = User.objects.filter(username=name).first()
+    if existing:
+        return existing
+    client = User(username=name)
+    client.set_unusable_password()
+    try:
+        client.full_clean(exclude=["password"])
+    except ValidationError as error:
+        raise ValidationError(f"{name!r} cannot be a client's name: {' '.join(error.messages)}") from error
+    client.save()
+    return client

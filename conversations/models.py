@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.contrib.postgres.functions import RandomUUID
 from django.db import connection, models
 from django.db.models import Func, Q, Value
 from django.db.models.functions import Now
 from django.utils import timezone
-from knox.models import AbstractAuthToken
 
 MAX_CONTEXT_MESSAGES = 1000
 
@@ -231,20 +232,38 @@ class Message(models.Model):
         return f"{self.get_role_display()}: {self.content[:60]}"
 
 
-class ApiKey(AbstractAuthToken):  # type: ignore[misc]  # knox has no types
-    """A client's key. Only its hash is stored; a client may have several, and deleting one revokes it."""
+class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    def store(self, token: str, *, name: str, client: User) -> ApiKey:
+        """Keep a key as its hash, and as much of its beginning as lets people tell keys apart."""
+        return self.create(name=name, client=client, prefix=token[:12], digest=self.digest(token))
 
+    @staticmethod
+    def digest(token: str) -> str:
+        # A key is 32 random bytes: there is nothing to guess, so a fast hash is enough, and every request needs one.
+        return hashlib.sha256(token.encode()).hexdigest()
+
+
+class ApiKey(models.Model):
+    """One key of a client, which may have several; deleting a key revokes it and the client's sessions stay."""
+
+    client = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="api_keys")
     name = models.TextField("naam")
+    prefix = models.TextField("begin", editable=False)
+    digest = models.TextField(editable=False)
+    created_at = models.DateTimeField("gemaakt", db_default=Now(), editable=False)
     last_used_at = models.DateTimeField("laatst gebruikt", null=True, editable=False)
+
+    objects = ApiKeyQuerySet.as_manager()
 
     class Meta:
         db_table = "api_keys"
         verbose_name = "API-sleutel"
         verbose_name_plural = "API-sleutels"
-        ordering: ClassVar = ["user__username", "name"]
+        ordering: ClassVar = ["client__username", "name"]
+        constraints: ClassVar = [models.UniqueConstraint(name="api_keys_digest_unique", fields=["digest"])]
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.token_key}…)"
+        return f"{self.name} ({self.prefix}…)"
 
 
 def checked_limit(limit: object) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+from zoneinfo import available_timezones
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -25,6 +26,8 @@ FIRST_RUN_SECRETS: dict[str, Callable[[], str]] = {
     "EVI_ADMIN_PASSWORD": lambda: secrets.token_urlsafe(12),
     "EVI_API_KEY": lambda: f"evi_{secrets.token_hex(32)}",
 }
+# What a message never repeats.
+SECRET_VARIABLES = {*FIRST_RUN_SECRETS, "DATABASE_URL"}
 
 
 class Environment(BaseSettings):
@@ -54,6 +57,13 @@ class Environment(BaseSettings):
     @classmethod
     def _split_hosts(cls, value: object) -> object:
         return [host.strip() for host in value.split(",") if host.strip()] if isinstance(value, str) else value
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_time_zone(cls, value: str) -> str:
+        if value not in available_timezones():
+            raise ValueError("it must be a time zone such as Europe/Amsterdam")
+        return value
 
     @field_validator("data_dir", "secrets_dir")
     @classmethod
@@ -159,4 +169,5 @@ def explain(problem: Any) -> str:
         return str(problem["ctx"]["error"])
     name = str(problem["loc"][0])
     variable = name if name == "DATABASE_URL" else f"EVI_{name.upper()}"
-    return f"{variable}: {problem['msg']} (it is {problem['input']!r})"
+    shown = "" if variable in SECRET_VARIABLES else f" (it is {problem['input']!r})"
+    return f"{variable}: {problem['msg'].removeprefix('Value error, ')}{shown}"

@@ -22,7 +22,6 @@ INSTALLED_APPS = [
     "django.contrib.postgres",
     "django.contrib.staticfiles",
     "rest_framework",
-    "knox",
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_q",
@@ -106,8 +105,6 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
-REST_KNOX = {"TOKEN_MODEL": "conversations.ApiKey", "TOKEN_TTL": None, "TOKEN_PREFIX": "evi_"}
-KNOX_TOKEN_MODEL = "conversations.ApiKey"  # noqa: S105
 
 Q_CLUSTER = {
     "name": "evi",

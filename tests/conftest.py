@@ -1,0 +1,53 @@
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from conversations.models import Session
+from evi_site.postgres.base import embedded_cluster
+
+
+@pytest.fixture
+def database_url(django_db_setup: None) -> str:
+    """The test run's database, for processes of its own."""
+    cluster = embedded_cluster()
+    assert cluster
+    at = cluster.ensure_running()
+    return f"postgresql://{at.user}:{at.password}@{at.host}:{at.port}/{connection.settings_dict['NAME']}"
+
+
+@pytest.fixture
+def make_session(db: None) -> Callable[..., Session]:
+    """A session with some messages, as old as wanted."""
+
+    def make(*, messages: int = 0, days_old: float = 0, **fields: object) -> Session:
+        session = Session.objects.create(**fields)
+        for number in range(messages):
+            session.messages.create(role=["user", "assistant"][number % 2], content=f"message {number}")
+        Session.objects.filter(id=session.id).update(last_accessed=timezone.now() - timedelta(days=days_old))
+        session.refresh_from_db()
+        return session
+
+    return make
+
+
+@pytest.fixture
+def filled_database(db: None) -> UUID:
+    """2,000 sessions with 40,000 messages, as a year's use leaves them; the id is that of one session among them."""
+    chosen = uuid4()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO sessions (id) SELECT CASE WHEN i = 1000 THEN %s ELSE gen_random_uuid() END
+            FROM generate_series(1, 2000) AS i;
+            INSERT INTO messages (session_id, role, content, created_at)
+            SELECT id, 'user', 'text ' || i, now() - interval '1 day' + i * interval '1 second'
+            FROM sessions, generate_series(1, 20) AS i;
+            ANALYZE sessions, messages;
+            """,
+            [chosen],
+        )
+    return chosen

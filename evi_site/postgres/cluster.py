@@ -38,6 +38,10 @@ ACCOUNT_INSTEAD_OF_ROOT = "nobody"
 SHARED_HOME = Path("/var/lib/evi")
 
 
+# Higher than any process number on Linux or macOS.
+NO_PROCESS = "99999999"
+
+
 class ClusterError(Exception):
     """The embedded server cannot start or stop; the message says why and what to do."""
 
@@ -204,10 +208,7 @@ class Cluster:
             self._data.symlink_to(home / "data")
 
     def _start(self) -> None:
-        if (pid := self._postmaster_pid()) and _command_line(pid):
-            # Another program has that number now, and PostgreSQL would take it for a server. Where the number is
-            # free the file must stay: with it PostgreSQL waits for what a killed server left behind in memory.
-            (self._data / "postmaster.pid").unlink()
+        self._disown_pid_file()
         port = self._free_port()
         settings = (
             f"listen_addresses={HOST}",
@@ -217,7 +218,7 @@ class Cluster:
             "timezone=UTC",
             *self.options,
         )
-        self._run(
+        start = (
             "pg_ctl",
             "start",
             "--wait",
@@ -226,6 +227,14 @@ class Cluster:
             f"--log={self._log}",
             f"--options={' '.join(f'-c {setting}' for setting in settings)}",
         )
+        try:
+            self._run(*start)
+        except ClusterError as error:
+            if "still in use" not in str(error):
+                raise
+            # The connections of a server that was killed take a moment to notice.
+            time.sleep(2)
+            self._run(*start)
         (self.folder / "port").write_text(str(port))
 
     def _wait_until_ready(self) -> None:
@@ -272,6 +281,16 @@ class Cluster:
             return int(self._pid_file_lines()[0])
         except (FileNotFoundError, IndexError, ValueError):
             return None
+
+    def _disown_pid_file(self) -> None:
+        """Give the pid file of a dead server a number that no process has, or PostgreSQL may refuse to start.
+
+        The number that stands there may be another program's by now, or that of a dead process nobody collects. The
+        rest of the file stays: it tells PostgreSQL which shared memory to look at for survivors of the dead server.
+        """
+        with suppress(FileNotFoundError):
+            _, *rest = self._pid_file_lines()
+            (self._data / "postmaster.pid").write_text("\n".join([NO_PROCESS, *rest, ""]))
 
     def _run(self, program: str, *arguments: str) -> None:
         identity: dict[str, Any] = {}

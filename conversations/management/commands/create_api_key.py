@@ -1,0 +1,24 @@
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management import BaseCommand, CommandError
+from django.core.management.base import no_translations
+
+from conversations.accounts import create_api_key
+
+
+class Command(BaseCommand):
+    help = "Make an API key and print it, once: only its hash is stored. Revoke it in the admin."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("name", help="what the key is for, such as openwebui")
+        parser.add_argument("--client", help="whose sessions it opens (default: a client called like the key)")
+
+    @no_translations
+    def handle(self, *args: Any, name: str, client: str | None, **options: Any) -> None:
+        try:
+            token = create_api_key(name=name, client=name if client is None else client)
+        except ValidationError as error:
+            raise CommandError(" ".join(error.messages)) from error
+        self.stdout.write(token)

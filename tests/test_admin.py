@@ -1,0 +1,699 @@
+"""The admin through its pages: what staff can read, find, change and delete, and what nobody can."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.db.models.signals import pre_save
+from django.http import HttpResponse
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from conversations.models import ApiKey, Channel, Message, Role, Session, Status
+
+pytestmark = pytest.mark.django_db
+
+SESSIONS = "/admin/conversations/session/"
+MESSAGES = "/admin/conversations/message/"
+KEYS = "/admin/conversations/apikey/"
+CLEANUP = f"{SESSIONS}cleanup/"
+
+
+class StaffClient(Protocol):
+    def __call__(self, *permissions: str) -> Client: ...
+
+
+@pytest.fixture
+def staff_client() -> StaffClient:
+    """Sign in as somebody who may do just this: `view_session`, `delete_session`…"""
+
+    def sign_in(*permissions: str) -> Client:
+        user = User.objects.create_user("collega", is_staff=True)
+        ours = Permission.objects.filter(content_type__app_label="conversations")
+        user.user_permissions.set(ours.filter(codename__in=permissions))
+        assert user.user_permissions.count() == len(permissions)
+        client = Client()
+        client.force_login(user)
+        return client
+
+    return sign_in
+
+
+@pytest.fixture
+def viewer(staff_client: StaffClient) -> Client:
+    return staff_client("view_session", "view_message", "view_apikey")
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session.objects.create(title="Werken op hoogte", user_id="jan@bouw.nl", channel=Channel.OPENWEBUI)
+
+
+@pytest.fixture
+def api_key() -> ApiKey:
+    client = User.objects.create_user("openwebui")
+    return ApiKey.objects.store("evi_0123456789abcdef0123456789abcdef", name="kantoor", client=client)
+
+
+def say(session: Session, content: str, role: Role = Role.USER, **fields: Any) -> Message:
+    return Message.objects.create(session=session, role=role, content=content, **fields)
+
+
+def unused_for(days: int, **fields: Any) -> Session:
+    return Session.objects.create(last_accessed=timezone.now() - timedelta(days=days), **fields)
+
+
+def make_sessions(number: int) -> None:
+    """Sessions with an owner each and two messages, one minute apart."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO auth_user (username, password, first_name, last_name, email, is_superuser, is_staff,
+                                   is_active, date_joined)
+            SELECT 'client-' || n, '', '', '', '', false, false, true, now() FROM generate_series(1, 20) AS n
+            ON CONFLICT DO NOTHING;
+            INSERT INTO sessions (owner_id, user_id, title, last_accessed)
+            SELECT auth_user.id, 'persoon-' || n, 'Vraag ' || n, now() - n * interval '1 minute'
+            FROM generate_series(1, %s) AS n JOIN auth_user ON username = 'client-' || (n %% 20 + 1);
+            """,
+            [number],
+        )
+
+
+def make_messages(session: Session, number: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO messages (session_id, role, content, metadata)
+            SELECT %s, (ARRAY['user', 'assistant'])[n %% 2 + 1], 'bericht ' || n || '.', '{"model": "offline"}'
+            FROM generate_series(1, %s) AS n
+            """,
+            [session.pk, number],
+        )
+
+
+def page_of(session: Session) -> str:
+    return f"{SESSIONS}{session.pk}/change/"
+
+
+def text_of(response: Any) -> str:
+    assert response.status_code == 200, response.status_code
+    return str(response.content.decode()).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def listed(client: Client, **query: str) -> set[str]:
+    """The titles on the session list."""
+    response = client.get(SESSIONS, query)
+    assert response.status_code == 200
+    return {session.title for session in response.context["cl"].result_list}
+
+
+def run_action(client: Client, action: str, *sessions: Session, **fields: str) -> HttpResponse:
+    selected = [str(session.pk) for session in sessions]
+    response: Any = client.post(SESSIONS, {"action": action, "_selected_action": selected, **fields}, follow=True)
+    assert isinstance(response, HttpResponse)
+    return response
+
+
+def number_of_queries(client: Client, path: str) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        assert client.get(path).status_code == 200
+    return len(queries)
+
+
+# The session list
+
+
+def test_list_shows_what_a_session_is(admin_client: Client) -> None:
+    owner = User.objects.create_user("openwebui-client")
+    session = unused_for(3, title="Steigers", user_id="jan@bouw.nl", owner=owner, channel=Channel.TELEGRAM)
+    make_messages(session, 7)
+    Session.objects.filter(pk=session.pk).update(last_accessed=timezone.now() - timedelta(days=3, minutes=1))
+    page = text_of(admin_client.get(SESSIONS))
+    for shown in ("Steigers", "jan@bouw.nl", "openwebui-client", "Telegram", ">7<", "3 dagen geleden"):
+        assert shown in page
+
+
+def test_list_names_a_session_without_title_by_its_short_id(admin_client: Client) -> None:
+    session = Session.objects.create()
+    assert f">{str(session.pk)[:8]}</a>" in text_of(admin_client.get(SESSIONS))
+
+
+def test_list_begins_with_the_session_used_last(admin_client: Client) -> None:
+    unused_for(2, title="oud")
+    unused_for(1, title="nieuw")
+    result = admin_client.get(SESSIONS).context["cl"].result_list
+    assert [session.title for session in result] == ["nieuw", "oud"]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ({"channel__exact": "telegram"}, {"telegram"}),
+        ({"pinned__exact": "1"}, {"vast"}),
+        ({"used": "today"}, {"telegram", "verloopt"}),
+        ({"used": "week"}, {"telegram", "verloopt", "drie dagen"}),
+        ({"used": "expired"}, {"te oud", "verloopt"}),
+    ],
+)
+def test_list_filters(admin_client: Client, query: dict[str, str], found: set[str]) -> None:
+    Session.objects.create(title="telegram", channel=Channel.TELEGRAM)
+    Session.objects.create(title="verloopt", expires_at=timezone.now() - timedelta(minutes=1))
+    unused_for(3, title="drie dagen")
+    unused_for(31, title="te oud")
+    unused_for(31, title="vast", pinned=True)
+    assert listed(admin_client, **query) == found
+
+
+@pytest.mark.parametrize("status", [Status.INTERRUPTED, Status.FAILED])
+def test_list_finds_sessions_in_which_something_went_wrong(admin_client: Client, status: Status) -> None:
+    for number in range(2):
+        say(Session.objects.create(title=f"goed {number}"), "alles goed")
+    broken = Session.objects.create(title="stuk")
+    say(broken, "half ant", Role.ASSISTANT, status=status)
+    say(broken, "nog ee", Role.ASSISTANT, status=status)
+    assert [s.title for s in admin_client.get(SESSIONS, {"broken": "yes"}).context["cl"].result_list] == ["stuk"]
+    assert listed(admin_client, broken="no") == {"goed 0", "goed 1"}
+
+
+@pytest.mark.parametrize(
+    "term",
+    [
+        "0f8fad5b-d9cb-469f-a165-70867728950e",
+        "0F8FAD5B",
+        "0f8fad5b-d9",
+        "LADDER",
+        "anna@",
+        "thread-77",
+        "valharnas",
+        "ladder valharnas",
+        '"het valharnas is"',
+    ],
+)
+def test_search_finds_a_session(admin_client: Client, term: str) -> None:
+    wanted = Session.objects.create(
+        id=UUID("0f8fad5b-d9cb-469f-a165-70867728950e"),
+        title="Ladders keuren",
+        user_id="anna@bouw.nl",
+        external_id="thread-77",
+    )
+    say(wanted, "Waar ligt het valharnas?")
+    say(wanted, "Het valharnas is van Piet", Role.ASSISTANT)
+    other = Session.objects.create(title="Lasrook", user_id="piet", external_id="thread-12")
+    say(other, "Is een masker verplicht?")
+    result = admin_client.get(SESSIONS, {"q": term}).context["cl"].result_list
+    assert [session.title for session in result] == ["Ladders keuren"]
+
+
+def test_search_needs_every_word(admin_client: Client, session: Session) -> None:
+    assert listed(admin_client, q="hoogte ladder") == set()
+
+
+def test_search_does_not_look_into_messages_for_who_may_not_read_them(
+    staff_client: StaffClient, session: Session
+) -> None:
+    say(session, "geheim")
+    assert listed(staff_client("view_session"), q="geheim") == set()
+
+
+def test_list_takes_as_many_queries_for_ten_sessions_as_for_two_hundred(admin_client: Client) -> None:
+    make_sessions(10)
+    with_ten = number_of_queries(admin_client, SESSIONS)
+    make_sessions(190)
+    assert number_of_queries(admin_client, SESSIONS) == with_ten
+
+
+@pytest.mark.parametrize("query", ["", "?q=vraag", "?broken=yes&used=week", "?used=expired"])
+def test_list_takes_few_queries(
+    admin_client: Client, query: str, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    make_sessions(20)
+    with django_assert_max_num_queries(4):
+        assert admin_client.get(SESSIONS + query).status_code == 200
+
+
+def test_list_of_ten_thousand_sessions_reads_an_index_instead_of_sorting_them(admin_client: Client) -> None:
+    make_sessions(10_000)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE sessions, auth_user")
+        with CaptureQueriesContext(connection) as queries:
+            assert len(admin_client.get(SESSIONS).context["cl"].result_list) == 100
+        [listing] = [query["sql"] for query in queries if "ORDER BY" in query["sql"]]
+        cursor.execute(f"EXPLAIN {listing}")
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "Index Scan Backward using idx_sessions_last_accessed" in plan
+    assert "Seq Scan on sessions" not in plan
+
+
+# The session page
+
+
+def test_page_reads_as_a_conversation(admin_client: Client, session: Session) -> None:
+    say(session, "Mag ik alleen op het dak?")
+    say(session, "Nee,\nnooit alleen", Role.ASSISTANT, status=Status.INTERRUPTED)
+    page = text_of(admin_client.get(page_of(session)))
+    assert page.index("Mag ik alleen op het dak?") < page.index("Nee,<br>nooit alleen")
+    assert "<strong>Gebruiker</strong>" in page
+    assert "<strong>Assistent</strong>" in page
+    assert page.count("afgebroken") == 1
+    assert "volledig" not in page
+
+
+def test_page_escapes_what_was_said(admin_client: Client, session: Session) -> None:
+    bad = "<script>alert(1)</script>"
+    say(session, bad, metadata={"citations": [{"source": bad, "document_title": bad}], bad: bad})
+    Session.objects.filter(pk=session.pk).update(title=bad, user_id=bad, external_id=bad, metadata={bad: bad})
+    page = text_of(admin_client.get(page_of(session)))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script>alert" not in page
+
+
+def test_page_lists_citations(admin_client: Client, session: Session) -> None:
+    citations = [
+        {"source": "ai-blad-17.pdf", "document_title": "AI-blad 17", "similarity": 0.8765},
+        {"source": "producten/helm.md"},
+    ]
+    say(session, "Zie de bronnen.", Role.ASSISTANT, metadata={"citations": citations})
+    page = text_of(admin_client.get(page_of(session)))
+    assert "<li>AI-blad 17 (ai-blad-17.pdf), gelijkenis 0,88</li>" in page
+    assert "<li>producten/helm.md</li>" in page
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        [],
+        "tekst",
+        7,
+        {"citations": None},
+        {"citations": 7},
+        {"citations": {"source": "x"}},
+        {"citations": ["x", None, {}, {"source": None}]},
+        {"citations": [{"source": ["x"], "similarity": "hoog"}, {"source": 1, "similarity": {}}]},
+    ],
+)
+def test_page_survives_any_metadata(admin_client: Client, session: Session, metadata: Any) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO messages (session_id, role, content, metadata) VALUES (%s, 'user', 'leesbaar', %s::jsonb)",
+            [session.pk, json.dumps(metadata)],
+        )
+    assert "leesbaar" in text_of(admin_client.get(page_of(session)))
+
+
+def test_page_folds_the_raw_metadata(admin_client: Client, session: Session) -> None:
+    say(session, "hallo", metadata={"model": "één-model"})
+    page = text_of(admin_client.get(page_of(session)))
+    folded = page[page.index('<details class="metadata">') :]
+    assert "&quot;model&quot;: &quot;één-model&quot;" in folded[: folded.index("</details>")]
+
+
+def test_page_of_a_long_session_shows_its_end_and_leads_to_the_rest(admin_client: Client, session: Session) -> None:
+    make_messages(session, 130)
+    page = text_of(admin_client.get(page_of(session)))
+    assert "bericht 30." not in page
+    assert page.index("bericht 31.") < page.index("bericht 130.")
+    assert "de laatste 100 van 130 berichten" in page
+    assert f'href="{MESSAGES}?session={session.pk}"' in page
+
+
+def test_page_of_a_short_session_leads_nowhere_else(admin_client: Client, session: Session) -> None:
+    make_messages(session, 100)
+    assert "Toon alle berichten" not in text_of(admin_client.get(page_of(session)))
+
+
+def test_page_takes_as_many_queries_for_two_messages_as_for_a_thousand(admin_client: Client, session: Session) -> None:
+    make_messages(session, 2)
+    with_two = number_of_queries(admin_client, page_of(session))
+    make_messages(session, 998)
+    assert number_of_queries(admin_client, page_of(session)) == with_two <= 8
+
+
+def test_page_hides_the_conversation_from_who_may_not_read_messages(
+    staff_client: StaffClient, session: Session
+) -> None:
+    say(session, "geheim")
+    page = text_of(staff_client("view_session").get(page_of(session)))
+    assert "geheim" not in page
+    assert "mag geen berichten lezen" in page
+
+
+def test_title_pin_and_expiry_can_be_changed(admin_client: Client, session: Session) -> None:
+    form = {"title": "Dakwerk", "pinned": "on", "expires_at_0": "2031-05-01", "expires_at_1": "12:00:00"}
+    assert admin_client.post(page_of(session), form).status_code == 302
+    session.refresh_from_db()
+    assert (session.title, session.pinned) == ("Dakwerk", True)
+    assert session.expires_at is not None
+    assert timezone.localtime(session.expires_at).isoformat() == "2031-05-01T12:00:00+02:00"
+
+
+def test_nothing_else_can_be_changed(admin_client: Client, session: Session) -> None:
+    before = Session.objects.filter(pk=session.pk).values().get()
+    form = {
+        "title": session.title,
+        "user_id": "iemand anders",
+        "owner": "1",
+        "channel": "cli",
+        "external_id": "x",
+        "metadata": "[]",
+        "message_count": "99",
+        "last_accessed": "2020-01-01",
+    }
+    assert admin_client.post(page_of(session), form).status_code == 302
+    assert Session.objects.filter(pk=session.pk).values().get() == before
+
+
+@pytest.fixture
+def message_during_save() -> Iterator[None]:
+    """Somebody says something between the moment that the page reads the session and the moment it saves it."""
+
+    def interrupt(instance: Session, **kwargs: Any) -> None:
+        say(instance, "intussen")
+
+    pre_save.connect(interrupt, sender=Session)
+    yield
+    pre_save.disconnect(interrupt, sender=Session)
+
+
+@pytest.mark.usefixtures("message_during_save")
+def test_saving_keeps_what_the_conversation_did_meanwhile(admin_client: Client) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO sessions (title) VALUES ('oud') RETURNING id")
+        session = Session.objects.get(pk=cursor.fetchone()[0])
+    assert admin_client.post(page_of(session), {"title": "nieuw"}).status_code == 302
+    session.refresh_from_db()
+    assert (session.title, session.message_count) == ("nieuw", 1)
+
+
+def test_sessions_are_not_made_in_the_admin(admin_client: Client) -> None:
+    assert admin_client.get(f"{SESSIONS}add/").status_code == 403
+
+
+# Deleting
+
+
+def test_confirmation_says_how_many_messages_go_with_the_session(admin_client: Client, session: Session) -> None:
+    make_messages(session, 12)
+    assert "Berichten: 12" in text_of(admin_client.get(f"{SESSIONS}{session.pk}/delete/"))
+
+
+def test_deleting_a_session_leaves_no_message(admin_client: Client, session: Session) -> None:
+    make_messages(session, 12)
+    kept = say(Session.objects.create(), "blijft")
+    assert admin_client.post(f"{SESSIONS}{session.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert list(Message.objects.all()) == [kept]
+
+
+def test_deleting_needs_no_permission_on_messages(staff_client: StaffClient, session: Session) -> None:
+    say(session, "weg ermee")
+    client = staff_client("view_session", "delete_session")
+    assert client.post(f"{SESSIONS}{session.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert not Session.objects.exists()
+
+
+def test_bulk_confirmation_says_how_many_messages_go_with_the_sessions(admin_client: Client, session: Session) -> None:
+    make_messages(session, 12)
+    other = Session.objects.create()
+    make_messages(other, 5)
+    page = text_of(run_action(admin_client, "delete_selected", session, other))
+    assert "Gesprekken: 2" in page
+    assert "Berichten: 17" in page
+
+
+def test_bulk_deletion_leaves_no_message(admin_client: Client, session: Session) -> None:
+    make_messages(session, 12)
+    other = Session.objects.create()
+    make_messages(other, 5)
+    kept = say(Session.objects.create(), "blijft")
+    run_action(admin_client, "delete_selected", session, other, post="yes")
+    assert list(Message.objects.all()) == [kept]
+
+
+def test_too_large_a_selection_is_explained_instead_of_refused(admin_client: Client, session: Session) -> None:
+    make_sessions(950)
+    page = text_of(run_action(admin_client, "delete_selected", session, select_across="1"))
+    assert "hooguit 900 gesprekken tegelijk" in page
+    assert Session.objects.count() == 951
+
+
+def test_the_largest_selection_can_be_confirmed(admin_client: Client) -> None:
+    make_sessions(900)
+    run_action(admin_client, "delete_selected", *Session.objects.all(), post="yes")
+    assert not Session.objects.exists()
+
+
+# Pinning
+
+
+def test_selected_sessions_are_pinned(admin_client: Client, session: Session) -> None:
+    other = Session.objects.create()
+    page = text_of(run_action(admin_client, "pin", session))
+    assert "1 gesprek vastgezet." in page
+    assert list(Session.objects.pinned()) == [session]
+    assert not Session.objects.get(pk=other.pk).pinned
+
+
+def test_selected_sessions_are_unpinned(admin_client: Client) -> None:
+    kept, *loosened = (Session.objects.create(pinned=True) for _ in range(3))
+    page = text_of(run_action(admin_client, "unpin", *loosened))
+    assert "2 gesprekken losgemaakt." in page
+    assert list(Session.objects.pinned()) == [kept]
+
+
+# The clean-up
+
+
+def test_list_leads_to_the_cleanup(admin_client: Client) -> None:
+    assert f'href="{CLEANUP}">Opschonen</a>' in text_of(admin_client.get(SESSIONS))
+
+
+def make_expired_sessions() -> None:
+    """Two to clean up, with three messages, and two that stay."""
+    for number, pinned in ((1, False), (2, False), (4, True)):
+        session = Session.objects.create(pinned=pinned)
+        make_messages(session, number)
+        Session.objects.filter(pk=session.pk).update(last_accessed=timezone.now() - timedelta(days=31))
+    Session.objects.create()
+
+
+def test_cleanup_page_says_what_would_go_and_why(admin_client: Client) -> None:
+    make_expired_sessions()
+    page = text_of(admin_client.get(CLEANUP))
+    assert "2 gesprekken en 3 berichten" in page
+    assert "30 dagen" in page
+    assert "vastgezet gesprek wordt nooit" in page
+
+
+def test_cleanup_page_says_when_sessions_are_kept_for_ever(admin_client: Client, settings: Settings) -> None:
+    settings.EVI = settings.EVI.model_copy(update={"retention_days": 0})
+    make_expired_sessions()
+    page = text_of(admin_client.get(CLEANUP))
+    assert "bewaart gesprekken onbeperkt" in page
+    assert "niets om op te schonen" in page
+
+
+def test_reading_the_cleanup_page_deletes_nothing(admin_client: Client) -> None:
+    make_expired_sessions()
+    admin_client.get(CLEANUP)
+    admin_client.head(CLEANUP)
+    assert Session.objects.count() == 4
+
+
+def test_cleanup_deletes_and_reports(admin_client: Client) -> None:
+    make_expired_sessions()
+    response = admin_client.post(CLEANUP, follow=True)
+    assert response.redirect_chain == [(SESSIONS, 302)]
+    assert "2 gesprekken en 3 berichten verwijderd." in text_of(response)
+    assert (Session.objects.count(), Message.objects.count()) == (2, 4)
+
+
+def test_cleanup_form_carries_a_csrf_token(admin_user: User) -> None:
+    make_expired_sessions()
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+    # The page's header has a form of its own, for logging out.
+    _, form = text_of(client.get(CLEANUP)).split('id="content-main"')
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', form)
+    assert token
+    assert client.post(CLEANUP).status_code == 403
+    assert client.post(CLEANUP, {"csrfmiddlewaretoken": token[1]}).status_code == 302
+
+
+def test_cleanup_page_has_no_button_when_there_is_nothing_to_delete(admin_client: Client, session: Session) -> None:
+    page = text_of(admin_client.get(CLEANUP))
+    assert "niets om op te schonen" in page
+    assert "Nu opschonen" not in page
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_cleanup_needs_permission_to_delete(staff_client: StaffClient, method: str) -> None:
+    make_expired_sessions()
+    client = staff_client("view_session", "change_session")
+    assert getattr(client, method)(CLEANUP).status_code == 403
+    assert Session.objects.count() == 4
+
+
+# Messages
+
+
+def test_message_list_shows_what_was_said_where(admin_client: Client, session: Session) -> None:
+    say(session, "x" * 500, Role.ASSISTANT, status=Status.FAILED)
+    page = text_of(admin_client.get(MESSAGES))
+    for shown in ("x" * 119 + "…", f'<a href="{page_of(session)}">Werken op hoogte</a>', "Assistent", "mislukt"):
+        assert shown in page
+
+
+@pytest.mark.parametrize("query", [{"role__exact": "system"}, {"status__exact": "failed"}, {"q": "LADDER"}])
+def test_message_list_filters_and_searches(admin_client: Client, session: Session, query: dict[str, str]) -> None:
+    say(session, "iets anders")
+    wanted = say(session, "een ladder", Role.SYSTEM, status=Status.FAILED)
+    assert list(admin_client.get(MESSAGES, query).context["cl"].result_list) == [wanted]
+
+
+def test_message_list_of_one_session_is_in_the_order_of_the_conversation(
+    admin_client: Client, session: Session
+) -> None:
+    make_messages(session, 130)
+    say(Session.objects.create(), "elders")
+    first, second = (
+        [message.content for message in admin_client.get(MESSAGES, query).context["cl"].result_list]
+        for query in ({"session": str(session.pk)}, {"session": str(session.pk), "p": "2"})
+    )
+    assert first + second == [f"bericht {number}." for number in range(1, 131)]
+
+
+def test_message_list_survives_a_mangled_session_id(admin_client: Client) -> None:
+    assert admin_client.get(MESSAGES, {"session": "geen-id"}).headers["Location"].endswith("?e=1")
+
+
+def test_message_list_takes_as_many_queries_for_ten_messages_as_for_two_hundred(admin_client: Client) -> None:
+    for _ in range(10):
+        make_messages(Session.objects.create(), 1)
+    with_ten = number_of_queries(admin_client, MESSAGES)
+    for _ in range(10):
+        make_messages(Session.objects.create(), 19)
+    assert number_of_queries(admin_client, MESSAGES) == with_ten <= 4
+
+
+def test_message_can_be_read_in_full(admin_client: Client, session: Session) -> None:
+    message = say(session, "<b>" + "y" * 500)
+    assert "&lt;b&gt;" + "y" * 500 in text_of(admin_client.get(f"{MESSAGES}{message.pk}/change/"))
+
+
+def test_even_the_administrator_cannot_change_a_message(admin_client: Client, session: Session) -> None:
+    message = say(session, "gezegd")
+    response = admin_client.post(f"{MESSAGES}{message.pk}/change/", {"content": "nooit gezegd"})
+    assert response.status_code == 403
+    message.refresh_from_db()
+    assert message.content == "gezegd"
+
+
+def test_even_the_administrator_cannot_delete_one_message(admin_client: Client, session: Session) -> None:
+    message = say(session, "gezegd")
+    assert admin_client.post(f"{MESSAGES}{message.pk}/delete/", {"post": "yes"}).status_code == 403
+    admin_client.post(MESSAGES, {"action": "delete_selected", "_selected_action": str(message.pk), "post": "yes"})
+    assert Message.objects.filter(pk=message.pk).exists()
+
+
+def test_messages_are_not_made_in_the_admin(admin_client: Client) -> None:
+    assert admin_client.get(f"{MESSAGES}add/").status_code == 403
+
+
+# API keys
+
+
+def test_key_list_shows_whose_key_it_is(admin_client: Client, api_key: ApiKey) -> None:
+    page = text_of(admin_client.get(KEYS))
+    for shown in ("kantoor", "openwebui", api_key.prefix):
+        assert shown in page
+
+
+@pytest.mark.parametrize("page", ["", "{key.pk}/change/", "{key.pk}/delete/", "{key.pk}/history/"])
+def test_digest_is_nowhere_to_be_seen(admin_client: Client, api_key: ApiKey, page: str) -> None:
+    assert api_key.digest not in text_of(admin_client.get(KEYS + page.format(key=api_key)))
+
+
+def test_deleting_a_key_revokes_it(admin_client: Client, api_key: ApiKey) -> None:
+    assert admin_client.post(f"{KEYS}{api_key.pk}/delete/", {"post": "yes"}).status_code == 302
+    assert not ApiKey.objects.exists()
+
+
+@pytest.mark.parametrize("page", ["add/", "{key.pk}/change/"])
+def test_keys_are_neither_made_nor_changed_in_the_admin(admin_client: Client, api_key: ApiKey, page: str) -> None:
+    form = {"name": "anders", "client": str(api_key.client.pk)}
+    assert admin_client.post(KEYS + page.format(key=api_key), form).status_code == 403
+    assert list(ApiKey.objects.values_list("name", flat=True)) == ["kantoor"]
+
+
+# Who may do what
+
+
+def test_admin_bears_its_name(admin_client: Client) -> None:
+    assert "EVI-beheer" in text_of(admin_client.get("/admin/"))
+
+
+def test_viewer_reads_everything(viewer: Client, session: Session, api_key: ApiKey) -> None:
+    message = say(session, "hallo")
+    for path in (SESSIONS, page_of(session), MESSAGES, f"{MESSAGES}{message.pk}/change/", KEYS):
+        assert viewer.get(path).status_code == 200, path
+
+
+def test_viewer_changes_nothing(viewer: Client, session: Session) -> None:
+    assert viewer.post(page_of(session), {"title": "anders", "pinned": "on"}).status_code == 403
+    run_action(viewer, "pin", session)
+    session.refresh_from_db()
+    assert (session.title, session.pinned) == ("Werken op hoogte", False)
+
+
+def test_viewer_deletes_nothing(viewer: Client, session: Session, api_key: ApiKey) -> None:
+    assert viewer.post(f"{SESSIONS}{session.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert viewer.post(f"{KEYS}{api_key.pk}/delete/", {"post": "yes"}).status_code == 403
+    run_action(viewer, "delete_selected", session, post="yes")
+    assert Session.objects.exists()
+    assert ApiKey.objects.exists()
+
+
+def test_viewer_is_offered_no_way_to_delete(viewer: Client, session: Session) -> None:
+    sessions = text_of(viewer.get(SESSIONS))
+    assert "Opschonen" not in sessions
+    assert "verwijderen" not in sessions
+    assert "Verwijderen" not in text_of(viewer.get(page_of(session)))
+
+
+def every_page(session: Session, message: Message, api_key: ApiKey) -> list[str]:
+    return [
+        SESSIONS,
+        page_of(session),
+        f"{SESSIONS}{session.pk}/delete/",
+        f"{SESSIONS}{session.pk}/history/",
+        CLEANUP,
+        MESSAGES,
+        f"{MESSAGES}{message.pk}/change/",
+        f"{MESSAGES}{message.pk}/history/",
+        KEYS,
+        f"{KEYS}{api_key.pk}/change/",
+        f"{KEYS}{api_key.pk}/delete/",
+    ]
+
+
+def test_staff_without_permissions_sees_nothing(staff_client: StaffClient, session: Session, api_key: ApiKey) -> None:
+    client = staff_client()
+    for path in every_page(session, say(session, "hallo"), api_key):
+        assert client.get(path).status_code == 403, path
+    assert "/admin/conversations/" not in text_of(client.get("/admin/"))
+
+
+def test_anonymous_visitor_is_sent_to_the_login(client: Client, session: Session, api_key: ApiKey) -> None:
+    for path in every_page(session, say(session, "hallo"), api_key):
+        assert client.get(path).headers["Location"] == f"/admin/login/?next={path}"
+        assert client.post(path, {"post": "yes"}).status_code == 302
+    assert (Session.objects.count(), ApiKey.objects.count()) == (1, 1)
