@@ -11,7 +11,15 @@ def main() -> None:
         from django.core.management import execute_from_command_line
     except ImportError:
         sys.exit("Django is not installed for this Python. Run script/setup, then use .venv/bin/python manage.py")
-    execute_from_command_line(sys.argv)
+    from django.core.exceptions import ImproperlyConfigured
+    from django.db import OperationalError
+
+    try:
+        execute_from_command_line(sys.argv)
+    except OperationalError as error:
+        sys.exit(f"The database does not answer: {error}")
+    except ImproperlyConfigured as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

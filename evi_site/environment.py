@@ -1,7 +1,7 @@
 """Everything EVI reads from the environment, typed. Only settings.py uses this module."""
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -134,10 +134,10 @@ def is_weak(password: str) -> bool:
     return len(password) < 12 or len(set(password)) < 6 or password.lower() in KNOWN_PASSWORDS
 
 
-def make_secrets(folder: Path) -> None:
-    """Write each first-run secret that is not there yet, readable by this user alone."""
+def make_secrets(folder: Path, makers: Mapping[str, Callable[[], str]] = FIRST_RUN_SECRETS) -> None:
+    """Write each secret that is not there yet, readable by this user alone."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for name, make in FIRST_RUN_SECRETS.items():
+    for name, make in makers.items():
         path = folder / name
         if path.exists():
             continue

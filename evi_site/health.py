@@ -2,9 +2,9 @@
 
 from functools import cache
 
-from django.db import DatabaseError, connection
+import psycopg
+from django.db import connection
 from django.db.migrations.loader import MigrationLoader
-from django.db.migrations.recorder import MigrationRecorder
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
@@ -19,12 +19,17 @@ async def healthz(request: HttpRequest) -> JsonResponse:
 def readyz(request: HttpRequest) -> JsonResponse:
     """The process can serve: its database is there and has the tables this version needs."""
     try:
-        missing = _needed_migrations() - MigrationRecorder(connection).applied_migrations().keys()
-    except DatabaseError:
+        # Past the pool: a busy server is not an unready one, and a dead one is to be known at once.
+        with psycopg.connect(**{**connection.get_connection_params(), "connect_timeout": 2}) as direct:
+            applied = set(direct.execute("SELECT app, name FROM django_migrations"))
+    except psycopg.errors.UndefinedTable:
+        applied = set()
+    except psycopg.OperationalError:
         return JsonResponse({"status": "unavailable", "detail": "The database does not answer."}, status=503)
-    if missing:
+    if not applied.issuperset(_needed_migrations()):
         return JsonResponse(
-            {"status": "unavailable", "detail": "The database needs: manage.py prepare_database"}, status=503
+            {"status": "unavailable", "detail": "The database is not up to date: manage.py prepare_database"},
+            status=503,
         )
     return JsonResponse({"status": "ok"})
 

@@ -1,5 +1,6 @@
 """What a database needs before EVI can use it."""
 
+import psycopg
 from django.core.management import call_command
 from django.db import connection
 
@@ -9,8 +10,17 @@ from conversations.accounts import FirstAccounts, make_first_accounts
 LOCK = 0x4556490000
 
 
+class DatabaseAwayError(Exception):
+    """No server where there should be one; the message holds what was said."""
+
+
 def prepare_database(*, verbosity: int = 1) -> FirstAccounts:
     """Bring tables, schedules and first accounts up to date; of two that start at once, one waits for the other."""
+    try:
+        # Past the pool, which would wait for a while and not say why.
+        psycopg.connect(**connection.get_connection_params()).close()
+    except psycopg.OperationalError as error:
+        raise DatabaseAwayError(f"the database does not answer: {str(error).splitlines()[0]}") from error
     with connection.cursor() as cursor:
         # Django's migrate is not made for two at once.
         cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])

@@ -17,7 +17,7 @@ from typing import Self
 import django
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import OperationalError, connections
+from django.db import connections
 
 from evi_site.environment import BASE_DIR
 
@@ -49,9 +49,7 @@ class Child:
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)
-        # It leads a process group: what it left behind goes too.
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        self.end_group()
         self.process.wait()
 
     def start(self) -> None:
@@ -73,7 +71,13 @@ class Child:
         if self.short_lives >= MOST_SHORT_LIVES:
             raise ServerError(f"The {self.name} keeps stopping right after its start; what it said is above.")
         say(f"The {self.name} stopped (exit code {self.process.returncode}); starting it again.")
+        self.end_group()
         self.start()
+
+    def end_group(self) -> None:
+        """End what the process left behind; it leads a group, so nothing else is in it."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def main() -> None:
@@ -90,17 +94,20 @@ def main() -> None:
         run(port=settings.EVI.port)
     except KeyboardInterrupt:
         say("EVI has stopped.")
-    except (ServerError, ImproperlyConfigured, OperationalError) as error:
+    except (ServerError, ImproperlyConfigured) as error:
         sys.exit(f"EVI cannot run: {error}")
 
 
 def run(*, port: int) -> None:
     from evi_site.postgres.base import embedded_cluster
-    from evi_site.preparation import prepare_database
+    from evi_site.preparation import DatabaseAwayError, prepare_database
 
     check_port_is_free(port)
     say("Preparing the database …")
-    accounts = prepare_database(verbosity=0)
+    try:
+        accounts = prepare_database(verbosity=0)
+    except DatabaseAwayError as error:
+        raise ServerError(str(error)) from error
     # This process only watches from here on.
     connections.close_all()
     cluster = embedded_cluster()

@@ -2,14 +2,15 @@
 
 import dj_database_url
 
-from evi_site.environment import BASE_DIR, read_environment
+from evi_site.environment import BASE_DIR, LOOPBACK_HOSTS, read_environment
 
 EVI = read_environment()
 PRODUCTION = EVI.env == "production"
 
 SECRET_KEY = EVI.secret_key
 DEBUG = EVI.debug
-ALLOWED_HOSTS = EVI.allowed_hosts
+# Loopback always: health checks ask from the machine itself.
+ALLOWED_HOSTS = [*EVI.allowed_hosts, *LOOPBACK_HOSTS]
 ROOT_URLCONF = "evi_site.urls"
 ASGI_APPLICATION = "evi_site.asgi.application"
 

@@ -97,7 +97,9 @@ def install(lock_file: Path) -> None:
     if pip.returncode:
         problem = next((line.strip() for line in reversed(said) if "ERROR" in line), last_line("".join(said)))
         raise SetupError(f"Could not install the dependencies: {problem}")
-    stamp(lock_file).write_text(fingerprint(lock_file))
+    # The lock file for developing holds all of the one for running.
+    for installed in {lock_file, ROOT / "requirements.txt"}:
+        stamp(installed).write_text(fingerprint(installed))
 
 
 def last_line(text: str) -> str:

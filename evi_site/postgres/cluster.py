@@ -5,7 +5,6 @@ holds a shared lock on `users`; the last one to leave stops the server. A proces
 running, and the next one to come finds it, or recovers what is on disk.
 """
 
-import atexit
 import fcntl
 import os
 import pwd
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import IO, Any
 
@@ -69,9 +69,10 @@ class Cluster:
             if self._users is None:
                 self._users = (self.folder / "users").open("w")
                 fcntl.flock(self._users, fcntl.LOCK_SH)
-                # A forked child shares the lock and must not leave on its parent's behalf.
-                self._owner = os.getpid()
-                atexit.register(self.leave)
+                # A forked child shares the claim and must not give it up on its parent's behalf.
+                self._claimed_by = os.getpid()
+                # Runs at the end of the worker's children too, where atexit does not.
+                self._leave_at_exit = Finalize(None, self.leave, exitpriority=1)
             if not self._data.exists():
                 self._initialise()
             if not self.is_running():
@@ -82,9 +83,9 @@ class Cluster:
 
     def leave(self) -> None:
         """Give up this process's claim; the last one out stops the server."""
-        if self._users is None or self._owner != os.getpid():
+        if self._users is None or self._claimed_by != os.getpid():
             return
-        atexit.unregister(self.leave)
+        self._leave_at_exit.cancel()
         with self._locked(), self._users:
             if _is_last(self._users):
                 self._stop()

@@ -1,13 +1,16 @@
 from typing import Any
 
-from django.core.management import BaseCommand
+from django.core.management import BaseCommand, CommandError
 
-from evi_site.preparation import prepare_database
+from evi_site.preparation import DatabaseAwayError, prepare_database
 
 
 class Command(BaseCommand):
     help = "Bring the database up to date: tables, schedules, first accounts. Safe at any time, also twice at once."
 
     def handle(self, *args: Any, verbosity: int, **options: Any) -> None:
-        prepare_database(verbosity=verbosity)
+        try:
+            prepare_database(verbosity=verbosity)
+        except DatabaseAwayError as error:
+            raise CommandError(str(error)) from error
         self.stdout.write("The database is ready.")
