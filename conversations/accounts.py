@@ -12,6 +12,7 @@ from conversations.models import ApiKey
 
 ADMIN = "admin"
 FIRST_CLIENT = "default"
+MAX_NAME_CHARS = 200
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,15 @@ class FirstAccounts:
 
 @transaction.atomic
 def make_first_accounts() -> FirstAccounts:
-    """Make the administrator and the first API key out of their secrets, where nobody has made any yet."""
-    make_admin = bool(settings.EVI.admin_password) and not User.objects.filter(is_superuser=True).exists()
+    """Make the administrator and the first API key out of their secrets, in a database without any account.
+
+    Only there: a key that was revoked and an administrator who was removed stay away at the next start.
+    """
+    is_first = not User.objects.exists()
+    make_admin = is_first and bool(settings.EVI.admin_password)
     if make_admin:
         User.objects.create_superuser(ADMIN, password=settings.EVI.admin_password)
-    make_api_key = bool(settings.EVI.api_key) and not ApiKey.objects.exists()
+    make_api_key = is_first and bool(settings.EVI.api_key)
     if make_api_key:
         ApiKey.objects.store(settings.EVI.api_key, name="first key", client=_client(FIRST_CLIENT))
     return FirstAccounts(admin_made=make_admin, api_key_made=make_api_key)
@@ -37,9 +42,12 @@ def make_first_accounts() -> FirstAccounts:
 @transaction.atomic
 def create_api_key(*, name: str, client: str) -> str:
     """A new key, in the clear this one time. `client` is made if there is none of that name."""
-    if not name.strip():
-        raise ValidationError("Give the key a name, such as openwebui.")
+    # What a terminal could not decode is not printable either.
+    if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
+        raise ValidationError("Give the key a name that people can read, such as openwebui.")
     owner = _client(client)
+    if owner.is_staff:
+        raise ValidationError(f"{client} administers EVI and cannot be a client too. Choose another --client.")
     if not owner.is_active:
         raise ValidationError(f"The client {client} is switched off. Switch it on in the admin first.")
     token = f"evi_{secrets.token_hex(32)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -14,8 +15,8 @@ from django.contrib.admin.actions import delete_selected
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import model_ngettext
 from django.contrib.admin.widgets import AdminTextInputWidget
-from django.core.exceptions import PermissionDenied
-from django.db import models
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import DataError, models
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -44,10 +45,22 @@ admin.site.index_title = "Overzicht"
 admin.site.enable_nav_sidebar = False
 
 SHOWN_MESSAGES = 100
+# Every word costs a look at all messages.
+MAX_SEARCH_WORDS = 10
 # The confirmation page posts every id, and Django refuses a form of more than a thousand fields.
 MAX_DELETED_AT_ONCE = 900
 # Shorter ones are more often words or numbers than the beginning of an id.
 ID_PREFIX = re.compile(r"[0-9a-f-]{4,36}", re.IGNORECASE)
+
+
+class TolerantAdmin(ModelAdmin):
+    """Garbage in an address or a form leads back to the list, as it does where Django itself recognises it."""
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        try:
+            return super().changelist_view(request, extra_context)
+        except (DataError, ValidationError, ValueError):
+            return redirect(f"{request.path}?e=1")
 
 
 class LastUsedFilter(admin.SimpleListFilter):
@@ -90,7 +103,7 @@ class BrokenOffFilter(admin.SimpleListFilter):
 
 
 @admin.register(Session)
-class SessionAdmin(ModelAdmin):
+class SessionAdmin(TolerantAdmin):
     list_display = ("name", "last_used", "user_id", "owner", "channel", "message_count", "pinned")
     list_filter = ("channel", "pinned", LastUsedFilter, BrokenOffFilter)
     list_select_related = ("owner",)
@@ -135,7 +148,7 @@ class SessionAdmin(ModelAdmin):
         self, request: HttpRequest, queryset: QuerySet[Session], search_term: str
     ) -> tuple[QuerySet[Session], bool]:
         """Every word must occur somewhere; words between quotes count as one."""
-        for word in smart_split(search_term):
+        for word in islice(smart_split(search_term), MAX_SEARCH_WORDS):
             if word[0] in "\"'" and word[0] == word[-1]:
                 word = unescape_string_literal(word)
             found = Q(title__icontains=word) | Q(user_id__icontains=word) | Q(external_id__icontains=word)
@@ -239,7 +252,7 @@ class SessionFilter(admin.SimpleListFilter):
 
 
 @admin.register(Message)
-class MessageAdmin(ModelAdmin):
+class MessageAdmin(TolerantAdmin):
     list_display = ("excerpt", "session_link", "role", "status", "created_at")
     list_filter = (SessionFilter, "role", "status")
     list_select_related = ("session",)
@@ -258,7 +271,7 @@ class MessageAdmin(ModelAdmin):
         return format_html('<a href="{}">{}</a>', address, title)
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return ("created_at", "seq") if request.GET.get("session") else ("-created_at", "-seq")
+        return ("created_at", "seq") if request.GET.get("session") else ("-seq",)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -271,7 +284,7 @@ class MessageAdmin(ModelAdmin):
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ModelAdmin):
+class ApiKeyAdmin(TolerantAdmin):
     """Deleting a key revokes it."""
 
     list_display = ("name", "client", "prefix", "created_at", "last_used_at")

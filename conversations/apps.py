@@ -12,7 +12,7 @@ class ConversationsConfig(AppConfig):
         post_migrate.connect(_register_schedules, sender=self)
 
 
-def _register_schedules(*, using: str, plan: Any = (), **kwargs: Any) -> None:
+def _register_schedules(*, using: str, **kwargs: Any) -> None:
     from django.db import connections
     from django_q.models import Schedule
 

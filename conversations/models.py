@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.contrib.auth.models import User
@@ -19,6 +19,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 MAX_CONTEXT_MESSAGES = 1000
+SENSIBLE_TIMES = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
 
 
 class Channel(models.TextChoices):
@@ -52,7 +53,7 @@ class TurnStart:
 
 
 class SessionQuerySet(models.QuerySet["Session"]):
-    def for_owner(self, owner_id: int | None, user_id: str = "") -> SessionQuerySet:
+    def for_owner(self, owner_id: int | None, *, user_id: str = "") -> SessionQuerySet:
         """The sessions of one person behind one client; both must match."""
         return self.filter(owner_id=owner_id, user_id=user_id)
 
@@ -78,41 +79,42 @@ class SessionQuerySet(models.QuerySet["Session"]):
         channel: Channel = Channel.API,
         create: bool = True,
         context_messages: int | None = None,
+        request_key: str = "",
     ) -> TurnStart:
-        """Touch or create the session, store the question and return what was said before it, in one statement.
+        """Touch or create the session, store the question and return what was said before it, in one round trip.
 
         Another owner's or person's session raises `Session.DoesNotExist`, exactly as an unknown one does.
         """
         limit = checked_limit(settings.EVI.context_messages if context_messages is None else context_messages)
+        question_id = uuid4()
         resolve, resolve_params = (
             (CREATE_OR_TOUCH, [session_id, owner_id, user_id, channel])
             if create
             else (TOUCH, [session_id, owner_id, user_id])
         )
         with connection.cursor() as cursor:
-            cursor.execute(BEGIN_TURN.format(resolve=resolve), [*resolve_params, content, limit])
-            rows = cursor.fetchall()
-        if not rows:
-            raise self.model.DoesNotExist(f"Session not found: {session_id}")
-        _, is_new, question_id, *_ = rows[0]
-        # Without earlier messages there is one row, and its message columns are empty.
-        earlier = [row[3:] for row in reversed(rows) if row[3] is not None]
-        return TurnStart(
-            session_id=session_id,
-            question_id=question_id,
-            is_new=is_new,
-            context=[
-                Message(
-                    id=message_id,
-                    session_id=session_id,
-                    role=role,
-                    content=text,
-                    status=status,
-                    metadata=json.loads(metadata),
-                    created_at=created_at,
-                )
-                for message_id, role, text, status, metadata, created_at in earlier
-            ],
+            cursor.execute(
+                BEGIN_TURN.format(resolve=resolve),
+                [*resolve_params, question_id, content, request_key, session_id, question_id, question_id, limit],
+            )
+            resolved = cursor.fetchone()
+            if not resolved:
+                raise self.model.DoesNotExist(f"Session not found: {session_id}")
+            cursor.nextset()
+            fields = [column.name for column in cursor.description]
+            earlier = [Message.from_db(connection.alias, fields, row) for row in reversed(cursor.fetchall())]
+        for message in earlier:
+            # A cursor hands JSON out as text; only a queryset converts it.
+            message.metadata = json.loads(message.metadata)
+        return TurnStart(session_id=resolved[0], question_id=question_id, is_new=resolved[1], context=earlier)
+
+    def take_in(
+        self, *, session_id: UUID, owner_id: int | None, user_id: str, channel: Channel, said: list[tuple[str, str]]
+    ) -> None:
+        """Make a session out of what a client says was said; call it in one transaction with what follows."""
+        self.create(id=session_id, owner_id=owner_id, user_id=user_id, channel=channel)
+        Message.objects.bulk_create(
+            Message(session_id=session_id, role=role, content=content) for role, content in said
         )
 
     def finish_turn(
@@ -122,10 +124,13 @@ class SessionQuerySet(models.QuerySet["Session"]):
         content: str,
         status: Status = Status.COMPLETE,
         metadata: Mapping[str, Any] | None = None,
+        reply_to: UUID | None = None,
     ) -> UUID | None:
         """Store the answer, as far as it got; None when the session was deleted in the meantime."""
         with connection.cursor() as cursor:
-            cursor.execute(FINISH_TURN, [content, status, json.dumps(metadata or {}), session_id])
+            # PostgreSQL keeps no NUL characters. An answer that cost money is not lost for one.
+            stored = json.dumps(metadata or {}).replace("\\u0000", "")
+            cursor.execute(FINISH_TURN, [content.replace("\0", ""), status, stored, reply_to, session_id])
             row = cursor.fetchone()
         return row[0] if row else None
 
@@ -163,6 +168,20 @@ class Session(models.Model):
         ordering: ClassVar = ["-last_accessed", "-id"]
         constraints: ClassVar = [
             models.CheckConstraint(name="sessions_channel_check", condition=Q(channel__in=Channel.values)),
+            # PostgreSQL knows years that Python does not; one such row would break every list it is in.
+            models.CheckConstraint(
+                name="sessions_times_check",
+                condition=Q(
+                    created_at__range=SENSIBLE_TIMES,
+                    updated_at__range=SENSIBLE_TIMES,
+                    last_accessed__range=SENSIBLE_TIMES,
+                ),
+            ),
+            models.CheckConstraint(
+                name="sessions_expires_at_check",
+                condition=Q(expires_at=None) | Q(expires_at__range=SENSIBLE_TIMES),
+                violation_error_message="Deze datum ligt te ver in het verleden of in de toekomst.",
+            ),
             models.UniqueConstraint(
                 name="sessions_external_id_unique",
                 fields=["owner", "channel", "user_id", "external_id"],
@@ -211,6 +230,10 @@ class Message(models.Model):
     created_at = models.DateTimeField(
         "tijd", db_default=Func(function="clock_timestamp", output_field=models.DateTimeField()), editable=False
     )
+    # The question that an answer answers: with two turns at once it need not be the one right before it.
+    reply_to = models.UUIDField(null=True, editable=False)
+    # What a repeated request is known by; empty for most.
+    request_key = models.TextField(blank=True, db_default="", editable=False)
     # Orders what has the same microsecond, by insertion.
     seq = models.BigIntegerField(db_default=Func(Value("messages_seq"), function="nextval"), editable=False)
 
@@ -223,9 +246,17 @@ class Message(models.Model):
         constraints: ClassVar = [
             models.CheckConstraint(name="messages_role_check", condition=Q(role__in=Role.values)),
             models.CheckConstraint(name="messages_status_check", condition=Q(status__in=Status.values)),
+            models.CheckConstraint(name="messages_time_check", condition=Q(created_at__range=SENSIBLE_TIMES)),
+            models.UniqueConstraint(
+                name="messages_request_key_unique", fields=["request_key"], condition=~Q(request_key="")
+            ),
         ]
         indexes: ClassVar = [
             models.Index(name="idx_messages_session_created_desc", fields=["session", "-created_at", "-seq"]),
+            # For the lists of staff: the newest messages of all, and sessions in which something broke off.
+            models.Index(name="idx_messages_newest", fields=["-seq"]),
+            models.Index(name="idx_messages_broken", fields=["session"], condition=~Q(status="complete")),
+            models.Index(name="idx_messages_reply_to", fields=["reply_to"], condition=Q(reply_to__isnull=False)),
         ]
 
     def __str__(self) -> str:
@@ -236,6 +267,10 @@ class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
     def store(self, token: str, *, name: str, client: User) -> ApiKey:
         """Keep a key as its hash, and as much of its beginning as lets people tell keys apart."""
         return self.create(name=name, client=client, prefix=token[:12], digest=self.digest(token))
+
+    def opened_by(self, token: str) -> ApiKey | None:
+        """The key that `token` is, if its client may come in."""
+        return self.filter(digest=self.digest(token), client__is_active=True).first()
 
     @staticmethod
     def digest(token: str) -> str:
@@ -286,23 +321,25 @@ TOUCH = """
     RETURNING id, false AS is_new
 """
 
-# The last SELECT does not see what the same statement inserts, so it finds what was said before the question.
+# Two statements in one message are one transaction. They are two, because a statement sees the database as it was when
+# it began: the second begins when the first has the session's lock, and so sees all that was said before the question.
 BEGIN_TURN = """
-    WITH resolved AS ({resolve}),
-    question AS (
-        INSERT INTO messages (session_id, role, content) SELECT id, 'user', %s FROM resolved RETURNING id
+    WITH resolved AS ({resolve})
+    , question AS (
+        INSERT INTO messages (id, session_id, role, content, request_key)
+        SELECT %s, id, 'user', %s, %s FROM resolved
     )
-    SELECT resolved.id, resolved.is_new, question.id,
-           earlier.id, earlier.role, earlier.content, earlier.status, earlier.metadata, earlier.created_at
-    FROM resolved CROSS JOIN question LEFT JOIN LATERAL (
-        SELECT id, role, content, status, metadata, created_at, seq FROM messages
-        WHERE session_id = resolved.id ORDER BY created_at DESC, seq DESC LIMIT %s
-    ) AS earlier ON true
-    ORDER BY earlier.created_at DESC, earlier.seq DESC
+    SELECT id, is_new FROM resolved;
+
+    SELECT id, session_id, role, content, status, metadata, created_at, seq FROM messages
+    WHERE session_id = %s AND id <> %s
+        -- Where there is no question the session is somebody else's.
+        AND EXISTS (SELECT FROM messages WHERE id = %s)
+    ORDER BY created_at DESC, seq DESC LIMIT %s
 """
 
 FINISH_TURN = """
-    INSERT INTO messages (session_id, role, content, status, metadata)
-    SELECT id, 'assistant', %s, %s, %s::jsonb FROM sessions WHERE id = %s FOR NO KEY UPDATE
+    INSERT INTO messages (session_id, role, content, status, metadata, reply_to)
+    SELECT id, 'assistant', %s, %s, %s::jsonb, %s FROM sessions WHERE id = %s FOR NO KEY UPDATE
     RETURNING id
 """

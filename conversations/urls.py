@@ -1,6 +1,17 @@
 from django.urls import path
 from django.views.generic import TemplateView
 
+from conversations.api import chat, openai, sessions
+
 urlpatterns = [
     path("", TemplateView.as_view(template_name="conversations/home.html"), name="home"),
+    path("chat", chat.ChatView.as_view()),
+    path("v1/chat/completions", openai.chat_completions),
+    path("v1/models", openai.models),
+    path("v1/models/<str:model_id>", openai.model),
+    path("api/sessions", sessions.SessionListView.as_view()),
+    path("api/sessions/import", sessions.SessionImportView.as_view()),
+    path("api/sessions/<str:session_id>", sessions.SessionView.as_view(), name="session"),
+    path("api/sessions/<str:session_id>/messages", sessions.SessionMessagesView.as_view()),
+    path("api/sessions/<str:session_id>/export", sessions.SessionExportView.as_view()),
 ]

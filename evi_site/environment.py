@@ -1,7 +1,8 @@
-"""Everything EVI reads from the environment, typed. Only settings.py uses this module."""
+"""Everything EVI reads from the environment, typed; `settings.EVI` is where the rest of EVI finds it."""
 
+import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -18,7 +19,6 @@ from pydantic_settings import (
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
-KNOWN_PASSWORDS = {"postgres", "password", "evi", "admin", "changeme", "change-me", "secret"}
 
 # Made on the first start in development; in production each comes from the environment or a secrets folder.
 FIRST_RUN_SECRETS: dict[str, Callable[[], str]] = {
@@ -27,13 +27,15 @@ FIRST_RUN_SECRETS: dict[str, Callable[[], str]] = {
     "EVI_API_KEY": lambda: f"evi_{secrets.token_hex(32)}",
 }
 # What a message never repeats.
-SECRET_VARIABLES = {*FIRST_RUN_SECRETS, "DATABASE_URL"}
+SECRET_VARIABLES = {*FIRST_RUN_SECRETS, "DATABASE_URL", "EVI_MODEL_API_KEY"}
 
 
 class Environment(BaseSettings):
     """One field for each variable; `.env.example` explains them to people."""
 
-    model_config = SettingsConfigDict(env_prefix="EVI_", env_file=BASE_DIR / ".env", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(
+        env_prefix="EVI_", env_file=BASE_DIR / ".env", extra="ignore", env_ignore_empty=True, frozen=True
+    )
 
     env: Literal["development", "production"] = "development"
     debug: bool = False
@@ -50,13 +52,24 @@ class Environment(BaseSettings):
     api_key: str = ""
     time_zone: str = "Europe/Amsterdam"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    model: str = "echo"
+    model_base_url: str = ""
+    model_api_key: str = ""
+    model_fallbacks: Annotated[list[str], NoDecode] = []
+    model_timeout: float = Field(60, gt=0, le=3600)
+    unknown_session: Literal["", "create", "reject"] = ""
     context_messages: int = Field(10, ge=0, le=1000)
+    context_tokens: int = Field(8000, ge=100)
+    max_body_bytes: int = Field(1_000_000, ge=1000)
+    max_message_chars: int = Field(32_000, ge=1)
+    max_messages: int = Field(1000, ge=1)
+    rate_limit: int = Field(120, ge=1)
     retention_days: int = Field(30, ge=0, le=36500)
 
-    @field_validator("allowed_hosts", mode="before")
+    @field_validator("allowed_hosts", "model_fallbacks", mode="before")
     @classmethod
-    def _split_hosts(cls, value: object) -> object:
-        return [host.strip() for host in value.split(",") if host.strip()] if isinstance(value, str) else value
+    def _split_at_commas(cls, value: object) -> object:
+        return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
     @field_validator("time_zone")
     @classmethod
@@ -68,8 +81,7 @@ class Environment(BaseSettings):
     @field_validator("data_dir", "secrets_dir")
     @classmethod
     def _from_the_project(cls, value: Path | None) -> Path | None:
-        # A relative folder means the same one, whatever folder the command was started in.
-        return value and (BASE_DIR / value.expanduser()).resolve()
+        return value and project_path(value)
 
     @field_validator("database_url")
     @classmethod
@@ -78,8 +90,12 @@ class Environment(BaseSettings):
             url = urlsplit(value)
             if url.scheme not in {"postgres", "postgresql"}:
                 raise ValueError("it must start with postgresql://, because EVI runs on PostgreSQL only")
-            # Reading the port checks it.
-            if url.port == 0 or not url.path.strip("/"):
+            try:
+                names_database = url.port != 0 and bool(url.path.strip("/"))
+            except ValueError:
+                # Python's own words would repeat a piece of the password.
+                raise ValueError("the port is no number; write / : @ # in a password as %2F %3A %40 %23") from None
+            if not names_database:
                 raise ValueError("it must name a database: postgresql://USER:PASSWORD@HOST:5432/NAME")
         return value
 
@@ -89,14 +105,16 @@ class Environment(BaseSettings):
             raise ValueError("\n".join(problems))
         return self
 
-    def _production_problems(self) -> Any:
+    def _production_problems(self) -> Iterator[str]:
         if len(self.secret_key) < 50 or len(set(self.secret_key)) < 10 or "insecure" in self.secret_key:
             make = "python3 -c 'import secrets; print(secrets.token_urlsafe(64))'"
             yield f"EVI_SECRET_KEY: set it to at least 50 random characters, such as those of: {make}"
-        if self.allowed_hosts == LOOPBACK_HOSTS or not self.allowed_hosts:
+        if set(self.allowed_hosts) <= set(LOOPBACK_HOSTS):
             yield "EVI_ALLOWED_HOSTS: name the hosts people use to reach EVI, separated by commas"
         if any(host.startswith(("*", ".")) for host in self.allowed_hosts):
             yield "EVI_ALLOWED_HOSTS: name each host in full; a wildcard lets anyone choose the host"
+        if any(re.search(r"[/\s]|:\d+$", host) for host in self.allowed_hosts):
+            yield "EVI_ALLOWED_HOSTS: names only, without https://, port or spaces"
         if self.debug:
             yield "EVI_DEBUG: switch it off; it shows the program's insides to visitors"
         if not self.database_url:
@@ -119,19 +137,22 @@ class Environment(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Adds the secrets folder: a file named like a variable holds its value (Docker's secrets, the first run's)."""
         said = {**dotenv_settings(), **env_settings()}
-        development = said.get("env", "development") == "development"
-        folder = said.get("secrets_dir") or Path(
-            said.get("data_dir") or cls.model_fields["data_dir"].default, "secrets"
-        )
-        folder = (BASE_DIR / folder).resolve()
-        if development:
-            make_secrets(folder)
-        files = (SecretsSettingsSource(settings_cls, secrets_dir=folder),) if folder.is_dir() else ()
+        folder = said.get("secrets_dir")
+        if said.get("env", "development") == "development":
+            folder = folder or Path(said.get("data_dir") or cls.model_fields["data_dir"].default, "secrets")
+            make_secrets(project_path(folder))
+        # Production reads a folder only where it is told to, and not one that development left behind.
+        files = (SecretsSettingsSource(settings_cls, secrets_dir=project_path(folder)),) if folder else ()
         return (init_settings, env_settings, dotenv_settings, *files)
 
 
+def project_path(path: str | Path) -> Path:
+    """A relative folder means the same one, whatever folder the command was started in."""
+    return (BASE_DIR / Path(path).expanduser()).resolve()
+
+
 def is_weak(password: str) -> bool:
-    return len(password) < 12 or len(set(password)) < 6 or password.lower() in KNOWN_PASSWORDS
+    return len(password) < 12 or len(set(password)) < 6
 
 
 def make_secrets(folder: Path, makers: Mapping[str, Callable[[], str]] = FIRST_RUN_SECRETS) -> None:

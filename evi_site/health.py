@@ -3,6 +3,7 @@
 from functools import cache
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.http import HttpRequest, JsonResponse
@@ -24,7 +25,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
             applied = set(direct.execute("SELECT app, name FROM django_migrations"))
     except psycopg.errors.UndefinedTable:
         applied = set()
-    except psycopg.OperationalError:
+    except (psycopg.OperationalError, ImproperlyConfigured):
         return JsonResponse({"status": "unavailable", "detail": "The database does not answer."}, status=503)
     if not applied.issuperset(_needed_migrations()):
         return JsonResponse(

@@ -18,8 +18,8 @@ def prepare_database(*, verbosity: int = 1) -> FirstAccounts:
     """Bring tables, schedules and first accounts up to date; of two that start at once, one waits for the other."""
     try:
         # Past the pool, which would wait for a while and not say why.
-        psycopg.connect(**connection.get_connection_params()).close()
-    except psycopg.OperationalError as error:
+        psycopg.connect(**{"connect_timeout": 10, **connection.get_connection_params()}).close()
+    except psycopg.Error as error:
         raise DatabaseAwayError(f"the database does not answer: {str(error).splitlines()[0]}") from error
     with connection.cursor() as cursor:
         # Django's migrate is not made for two at once.

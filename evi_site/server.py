@@ -12,14 +12,18 @@ import urllib.error
 import urllib.request
 from contextlib import ExitStack, suppress
 from types import FrameType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import django
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from django.db import connections
+from django.db import connection
 
 from evi_site.environment import BASE_DIR
+from evi_site.postgres.cluster import ClusterError
+
+if TYPE_CHECKING:
+    from conversations.accounts import FirstAccounts
 
 HOST = "127.0.0.1"
 START_SECONDS = 120
@@ -36,9 +40,10 @@ class ServerError(Exception):
 class Child:
     """One of EVI's processes, started anew when it dies."""
 
-    def __init__(self, name: str, *arguments: str) -> None:
+    def __init__(self, name: str, *arguments: str, files: tuple[int, ...] = ()) -> None:
         self.name = name
         self.command = [sys.executable, *arguments]
+        self.files = files
         self.short_lives = 0
 
     def __enter__(self) -> Self:
@@ -61,6 +66,7 @@ class Child:
             cwd=BASE_DIR,
             start_new_session=True,
             preexec_fn=_end_with_parent,
+            pass_fds=self.files,
         )
 
     def keep_alive(self) -> None:
@@ -82,46 +88,61 @@ class Child:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="script/server", description="Start EVI and keep it running until Ctrl-C.")
-    parser.add_argument("--port", help="where to listen on this machine (default: EVI_PORT, or 8000)")
+    parser.add_argument("--port", type=port_number, help="where to listen on this machine (default: EVI_PORT, or 8000)")
     arguments = parser.parse_args()
     if arguments.port is not None:
-        os.environ["EVI_PORT"] = arguments.port
+        os.environ["EVI_PORT"] = str(arguments.port)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "evi_site.settings")
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
+    # A shell that starts EVI in the background has it ignore Ctrl-C, and the one who sends it means it.
+    for meant in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(meant, _interrupt)
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        # Not under nohup.
+        signal.signal(signal.SIGHUP, _interrupt)
     try:
         django.setup()
         run(port=settings.EVI.port)
     except KeyboardInterrupt:
         say("EVI has stopped.")
-    except (ServerError, ImproperlyConfigured) as error:
+    except (ServerError, ClusterError, ImproperlyConfigured) as error:
         sys.exit(f"EVI cannot run: {error}")
+
+
+def port_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 65535")
+    return int(text)
 
 
 def run(*, port: int) -> None:
     from evi_site.postgres.base import embedded_cluster
     from evi_site.preparation import DatabaseAwayError, prepare_database
 
-    check_port_is_free(port)
+    listener = listen(port)
     say("Preparing the database …")
     try:
         accounts = prepare_database(verbosity=0)
     except DatabaseAwayError as error:
         raise ServerError(str(error)) from error
     # This process only watches from here on.
-    connections.close_all()
+    connection.close()
+    connection.close_pool()  # type: ignore[attr-defined]  # only EVI's engine has one
     cluster = embedded_cluster()
     verbosity = "1" if settings.EVI.log_level == "DEBUG" else "0"
     with ExitStack() as stack:
         if cluster:
-            stack.callback(cluster.leave)
+            # Processes of the worker that had to be killed may take a moment to let go.
+            stack.callback(cluster.leave, patience=5)
+        socket_number = str(listener.fileno())
         web = Child(
-            "web server", "-m", "daphne", "-v", verbosity, "-b", HOST, "-p", str(port), "evi_site.asgi:application"
+            "web server",
+            *("-m", "daphne", "-v", verbosity, "--fd", socket_number, "evi_site.asgi:application"),
+            files=(listener.fileno(),),
         )
         worker = Child("worker", "manage.py", "qcluster")
         children = [stack.enter_context(worker), stack.enter_context(web)]
         wait_until_ready(web, port=port)
-        announce(port=port, show_secrets=accounts.admin_made or accounts.api_key_made)
+        announce(port=port, made=accounts)
         while True:
             time.sleep(0.5)
             if cluster and not cluster.is_running():
@@ -131,17 +152,20 @@ def run(*, port: int) -> None:
                 child.keep_alive()
 
 
-def check_port_is_free(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except PermissionError:
-            raise ServerError(f"Port {port} is reserved for root. Choose another: script/server --port 8000") from None
-        except OSError:
-            raise ServerError(
-                f"Port {port} is in use. Stop what uses it, or choose another: script/server --port {port % 65535 + 1}"
-            ) from None
+def listen(port: int) -> socket.socket:
+    """Take the port. It stays taken while the web server is started again: who calls in between waits a moment."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+        listener.listen(128)
+    except PermissionError:
+        raise ServerError(f"Port {port} is reserved for root. Choose another: script/server --port 8000") from None
+    except OSError:
+        raise ServerError(
+            f"Port {port} is in use. Stop what uses it, or choose another: script/server --port {port % 65535 + 1}"
+        ) from None
+    return listener
 
 
 def wait_until_ready(web: Child, *, port: int) -> None:
@@ -152,27 +176,35 @@ def wait_until_ready(web: Child, *, port: int) -> None:
             # Straight to this machine, whatever proxy the environment names.
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             opener.open(f"http://{HOST}:{port}/readyz", timeout=5).close()
-        except (OSError, urllib.error.HTTPError):
+        except urllib.error.HTTPError as error:
+            if error.code >= 500 and error.code != 503:
+                raise ServerError("The web server fails; what it said is above.") from error
+            time.sleep(0.1)
+        except OSError:
             time.sleep(0.1)
         else:
             return
     raise ServerError(f"The web server did not become ready within {START_SECONDS} seconds.")
 
 
-def announce(*, port: int, show_secrets: bool) -> None:
+def announce(*, port: int, made: "FirstAccounts") -> None:
     base = f"http://{HOST}:{port}"
-    kept = settings.EVI.secrets_dir or settings.EVI.data_dir / "secrets"
-    password = settings.EVI.admin_password if show_secrets else f"the password is in {kept / 'EVI_ADMIN_PASSWORD'}"
-    api_key = settings.EVI.api_key if show_secrets else f"in {kept / 'EVI_API_KEY'}"
+    evi = settings.EVI
+    kept = evi.secrets_dir or evi.data_dir / "secrets"
+    password = f"password: {evi.admin_password}" if made.admin_made else f"first password in {kept}/EVI_ADMIN_PASSWORD"
+    api_key = evi.api_key if made.api_key_made else f"first one in {kept}/EVI_API_KEY; more: manage.py create_api_key"
+    if evi.env == "production":
+        # A log is no place for secrets.
+        password, api_key = "the password is yours", "make one with manage.py create_api_key NAME"
     say(
         f"""
 EVI is running.
 
   Start      {base}/
-  Admin      {base}/admin/      user: admin, {"password: " if show_secrets else ""}{password}
+  Admin      {base}/admin/      user: admin, {password}
   API docs   {base}/api/docs/
   API key    {api_key}
-  Data       {settings.EVI.data_dir}
+  Data       {evi.data_dir}
 
 Press Ctrl-C to stop."""
     )

@@ -87,14 +87,17 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
+# What is read of a body before it is refused.
+DATA_UPLOAD_MAX_MEMORY_SIZE = EVI.max_body_bytes
+
 LANGUAGE_CODE = "nl"
 TIME_ZONE = EVI.time_zone
 USE_TZ = True
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "static"
-# Development serves the files where they lie; the image collects them when it is built.
-SERVESTATIC_USE_FINDERS = not PRODUCTION
-SERVESTATIC_USE_STATIC_ROOT = PRODUCTION
+# Served from where they lie, unless collectstatic has collected them, as the image does when it is built.
+SERVESTATIC_USE_FINDERS = not STATIC_ROOT.is_dir()
+SERVESTATIC_USE_STATIC_ROOT = STATIC_ROOT.is_dir()
 SERVESTATIC_AUTOREFRESH = False
 
 REST_FRAMEWORK = {"DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema"}
@@ -105,6 +108,12 @@ SPECTACULAR_SETTINGS = {
     "SERVE_INCLUDE_SCHEMA": False,
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    # The version that speaks pydantic's JSON schema.
+    "OAS_VERSION": "3.1.0",
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "conversations.api.schema.describe_plain_views",
+    ],
 }
 
 Q_CLUSTER = {
@@ -128,7 +137,10 @@ LOGGING = {
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": EVI.log_level},
     # Every step of their starting and stopping is of no interest until something is wrong.
-    "loggers": {name: {"level": "DEBUG" if EVI.log_level == "DEBUG" else "WARNING"} for name in ("daphne", "django-q")},
+    "loggers": {
+        name: {"level": "DEBUG" if EVI.log_level == "DEBUG" else "WARNING"}
+        for name in ("daphne", "django-q", "httpx", "httpx2")
+    },
 }
 
 if PRODUCTION:

@@ -1,10 +1,9 @@
-"""Makes .venv hold exactly what the lock file says; standard library only, because nothing else is there yet."""
+"""Makes .venv hold what the lock file says; standard library only, because nothing else is there yet."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -32,6 +31,8 @@ def main() -> None:
                 install(lock_file)
     except SetupError as problem:
         sys.exit(str(problem))
+    except KeyboardInterrupt:
+        sys.exit("Interrupted. The next start goes on with it.")
     except OSError as problem:
         sys.exit(f"Cannot set up {ROOT}: {problem.strerror} ({problem.filename or VENV}).")
 
@@ -41,7 +42,7 @@ def stamp(lock_file: Path) -> Path:
 
 
 def fingerprint(lock_file: Path) -> str:
-    return hashlib.sha256(lock_file.read_bytes() + str(VENV).encode()).hexdigest()
+    return hashlib.sha256(lock_file.read_bytes()).hexdigest()
 
 
 def is_installed(lock_file: Path) -> bool:
@@ -54,9 +55,14 @@ def is_installed(lock_file: Path) -> bool:
 
 
 def venv_runs() -> bool:
-    """Whether .venv has a Python that still starts: it breaks when the one it was made from is removed."""
+    """Whether .venv still works: it breaks when the Python it was made from goes, and when the project moves."""
     check = "import sys, pip; sys.exit(sys.version_info < (3, 11))"
-    return PYTHON.exists() and subprocess.run([PYTHON, "-c", check], capture_output=True).returncode == 0
+    pip = VENV / "bin" / "pip"
+    return (
+        pip.exists()
+        and str(VENV) in pip.read_text()
+        and subprocess.run([PYTHON, "-c", check], capture_output=True).returncode == 0
+    )
 
 
 def make_room() -> None:
@@ -112,8 +118,8 @@ def say(text: str) -> None:
 
 def progress(text: str) -> None:
     if sys.stderr.isatty():
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-        print(f"\r{text[: columns - 1]:{columns - 1}}\r", end="", file=sys.stderr, flush=True)
+        # Wide enough for what is written here, on any terminal.
+        print(f"\r{text:20}\r", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,7 @@ def database_url(django_db_setup: None) -> str:
     """The test run's database, for processes of its own."""
     cluster = embedded_cluster()
     assert cluster
-    at = cluster.ensure_running()
-    return f"postgresql://{at.user}:{at.password}@{at.host}:{at.port}/{connection.settings_dict['NAME']}"
+    return cluster.ensure_running().url(str(connection.settings_dict["NAME"]))
 
 
 @pytest.fixture

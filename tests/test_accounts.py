@@ -39,6 +39,14 @@ def test_an_administrator_who_is_there_keeps_the_password() -> None:
     assert not User.objects.filter(username="admin").exists()
 
 
+def test_a_revoked_key_and_a_removed_administrator_stay_away() -> None:
+    make_first_accounts()
+    ApiKey.objects.all().delete()
+    User.objects.filter(is_superuser=True).delete()
+    assert make_first_accounts() == FirstAccounts(admin_made=False, api_key_made=False)
+    assert not ApiKey.objects.exists()
+
+
 def test_without_secrets_no_account_is_made(settings: Settings) -> None:
     settings.EVI = settings.EVI.model_copy(update={"admin_password": "", "api_key": ""})
     assert make_first_accounts() == FirstAccounts(admin_made=False, api_key_made=False)
@@ -71,6 +79,7 @@ def test_a_client_cannot_sign_in() -> None:
     ("arguments", "said"),
     [
         (["  "], "Give the key a name"),
+        (["\udcff"], "Give the key a name that people can read"),
         (["key", "--client", "two words"], "'two words' cannot be a client's name: Enter a valid username"),
         (["key", "--client", ""], "cannot be a client's name: This field cannot be blank"),
         (["key", "--client", "x" * 151], "Ensure this value has at most 150 characters"),

@@ -81,8 +81,13 @@ def make_sessions(number: int) -> None:
             SELECT 'client-' || n, '', '', '', '', false, false, true, now() FROM generate_series(1, 20) AS n
             ON CONFLICT DO NOTHING;
             INSERT INTO sessions (owner_id, user_id, title, last_accessed)
-            SELECT auth_user.id, 'persoon-' || n, 'Vraag ' || n, now() - n * interval '1 minute'
+            SELECT auth_user.id, 'persoon-' || n, 'Vraag ' || n, now()
             FROM generate_series(1, %s) AS n JOIN auth_user ON username = 'client-' || (n %% 20 + 1);
+            INSERT INTO messages (session_id, role, content)
+            SELECT sessions.id, role, 'Hoe veilig is ' || title
+            FROM sessions, unnest(ARRAY['user', 'assistant']) AS role WHERE message_count = 0;
+            UPDATE sessions SET last_accessed = created_at - substr(title, 7)::int * interval '1 minute'
+            WHERE title LIKE 'Vraag %%';
             """,
             [number],
         )
@@ -124,6 +129,8 @@ def run_action(client: Client, action: str, *sessions: Session, **fields: str) -
 
 
 def number_of_queries(client: Client, path: str) -> int:
+    # Once to fill Django's own caches.
+    client.get(address)
     with CaptureQueriesContext(connection) as queries:
         assert client.get(path).status_code == 200
     return len(queries)
@@ -697,3 +704,35 @@ def test_anonymous_visitor_is_sent_to_the_login(client: Client, session: Session
         assert client.get(path).headers["Location"] == f"/admin/login/?next={path}"
         assert client.post(path, {"post": "yes"}).status_code == 302
     assert (Session.objects.count(), ApiKey.objects.count()) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        f"{SESSIONS}?channel=%00",
+        f"{SESSIONS}?title__regex=(",
+        f"{SESSIONS}?used=xxx&o=zzz&p=99999",
+        f"{SESSIONS}?q=" + "woord+" * 500,
+        "/admin/conversations/message/?role__exact=%00",
+        "/admin/conversations/message/?session=xxx",
+    ],
+)
+@pytest.mark.django_db(transaction=True)
+def test_garbage_in_an_address_is_no_failure(address: str, admin_client: Client) -> None:
+    assert admin_client.get(address).status_code in (200, 302)
+
+
+@pytest.mark.parametrize("chosen", ["xx", "\0"])
+@pytest.mark.django_db(transaction=True)
+def test_garbage_in_an_action_is_no_failure_and_changes_nothing(chosen: str, admin_client: Client) -> None:
+    session = Session.objects.create()
+    admin_client.post(SESSIONS, {"action": "pin", "_selected_action": chosen})
+    session.refresh_from_db()
+    assert not session.pinned
+
+
+def test_a_date_that_python_cannot_show_is_refused_in_the_form(admin_client: Client) -> None:
+    session = Session.objects.create()
+    form = {"title": "x", "expires_at_0": "0001-01-01", "expires_at_1": "00:00"}
+    assert "te ver in het verleden" in text_of(admin_client.post(page_of(session), form))
+    assert admin_client.get(SESSIONS).status_code == 200

@@ -33,12 +33,12 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def connect(at: Address, **changes: str) -> psycopg.Connection:
-    known = {"host": at.host, "port": str(at.port), "user": at.user, "password": at.password, "dbname": "evi"}
-    return psycopg.connect(make_conninfo("", **known | changes), autocommit=True)
+    return psycopg.connect(make_conninfo(at.url(), **changes), autocommit=True)
 
 
-def postmaster(cluster: Cluster) -> int:
-    return int((cluster.folder / "data" / "postmaster.pid").read_text().split()[0])
+def pid_of(cluster: Cluster) -> int:
+    assert cluster.pid
+    return cluster.pid
 
 
 def in_a_process(cluster: Cluster, code: str) -> subprocess.Popen[str]:
@@ -127,7 +127,7 @@ def test_what_was_committed_survives_a_kill(cluster: Cluster) -> None:
     with connect(cluster.ensure_running()) as connection:
         connection.execute("CREATE TABLE kept (number int)")
         connection.execute("INSERT INTO kept SELECT generate_series(1, 1000)")
-        killed = postmaster(cluster)
+        killed = pid_of(cluster)
         os.kill(killed, signal.SIGKILL)
     wait_for_end(killed)
     with connect(cluster.ensure_running()) as connection:
@@ -137,7 +137,7 @@ def test_what_was_committed_survives_a_kill(cluster: Cluster) -> None:
 def test_the_port_stays_the_same_over_restarts(cluster: Cluster) -> None:
     """A web process that lost its server finds it again where it was."""
     port = cluster.ensure_running().port
-    killed = postmaster(cluster)
+    killed = pid_of(cluster)
     os.kill(killed, signal.SIGKILL)
     wait_for_end(killed)
     assert cluster.ensure_running().port == port
@@ -188,9 +188,65 @@ def test_stop_stops_a_server_left_behind(cluster: Cluster) -> None:
     assert not cluster.stop()
 
 
-def test_a_full_disk_is_named(cluster: Cluster) -> None:
-    said = cluster._explain("initdb", 'could not write to file "x": No space left on device')
-    assert said == f"The disk that holds {cluster.folder} is full. Make room, then start again."
+def test_a_server_that_is_just_stopping_is_started_again(cluster: Cluster) -> None:
+    with connect(cluster.ensure_running()):
+        # It waits for this connection to end, and takes no others meanwhile.
+        os.kill(pid_of(cluster), signal.SIGTERM)
+        waiting = in_a_process(cluster, "print(cluster.ensure_running().port)")
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(1)
+    assert waiting.communicate(timeout=60)[0].strip() == str(cluster.address().port)
+
+
+def test_a_forked_child_makes_its_own_claim_and_blocks_nobody(cluster: Cluster) -> None:
+    fork = (
+        "import os; cluster.ensure_running(); child = os.fork()\n"
+        "if not child: time.sleep(30); os._exit(0)\n"
+        "print(child, flush=True)"
+    )
+    parent = in_a_process(cluster, fork)
+    child = int(parent.communicate(timeout=60)[0])
+    assert not cluster.is_running()
+    cluster.ensure_running()
+    os.kill(child, signal.SIGKILL)
+
+
+def test_the_locks_are_private(shared: Cluster) -> None:
+    """Or any account on the machine could take them and keep EVI waiting."""
+    assert [(shared.folder / name).stat().st_mode & 0o077 for name in ("lock", "users")] == [0, 0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a small disk")
+def test_a_full_disk_is_one_clear_sentence(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount a disk")
+    tmp_path.chmod(0o711)
+    for parent in tmp_path.parents:
+        if parent.name.startswith("pytest-"):
+            parent.chmod(0o711)
+    cluster = Cluster(disk / "postgres")
+    try:
+        with pytest.raises(ClusterError) as problem:
+            cluster.ensure_running()
+        assert str(problem.value) == f"The disk that holds {cluster.folder} is full. Make room, then start again."
+    finally:
+        cluster.erase()
+        subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="as another user there is nothing to gain")
+def test_a_link_in_the_place_of_the_pid_file_leads_nowhere(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.ensure_running()
+    cluster.leave()
+    precious = tmp_path / "of root"
+    precious.write_text("precious\n" * 8)
+    (cluster.folder / "data" / "postmaster.pid").symlink_to(precious)
+    with pytest.raises(OSError, match="symbolic links"):
+        cluster.ensure_running()
+    assert precious.read_text() == "precious\n" * 8
+    (cluster.folder / "data" / "postmaster.pid").unlink()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can hand a folder to somebody else")
@@ -205,7 +261,7 @@ def test_a_folder_of_another_user_is_refused(cluster: Cluster) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 class TestAsRoot:
     def test_the_server_runs_as_nobody(self, shared: Cluster) -> None:
-        assert Path(f"/proc/{postmaster(shared)}").stat().st_uid != 0
+        assert Path(f"/proc/{pid_of(shared)}").stat().st_uid != 0
 
     def test_below_a_private_folder_the_files_go_elsewhere_and_nothing_is_opened(
         self, cluster: Cluster, tmp_path: Path

@@ -8,13 +8,11 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import stat
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -29,6 +27,7 @@ from django.core.management import get_commands
 from evi_site.container_secrets import make_container_secrets
 from evi_site.environment import BASE_DIR, Environment
 from evi_site.postgres.cluster import Cluster
+from tests.processes import free_port, wait_for
 
 BIN = Path(sys.executable).parent
 COMPOSE_TEXT = (BASE_DIR / "docker-compose.yml").read_text()
@@ -413,19 +412,6 @@ def clean_environment() -> dict[str, str]:
     """This process's environment without EVI's and Django's settings, and with this Python first."""
     kept = {name: value for name, value in os.environ.items() if not re.match("EVI_|DATABASE_URL|DJANGO_", name)}
     return kept | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "It took too long."
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

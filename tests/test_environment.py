@@ -95,9 +95,24 @@ def test_a_value_that_makes_no_sense_is_named(name: str, value: str, tmp_path: P
     assert "Traceback" not in result.stderr
 
 
-def test_secrets_are_never_repeated_in_a_message(tmp_path: Path) -> None:
-    result = manage("check", data_dir=tmp_path, DATABASE_URL="mysql://evi:topsecret-word@db/evi")
-    assert "topsecret-word" not in result.stderr
+@pytest.mark.parametrize("url", ["mysql://evi:topsecret-word@db/evi", "postgresql://evi:topsecret/word@db/evi"])
+def test_secrets_are_never_repeated_in_a_message(url: str, tmp_path: Path) -> None:
+    result = manage("check", data_dir=tmp_path, DATABASE_URL=url)
+    assert "topsecret" not in result.stderr
+
+
+def test_an_empty_variable_is_as_good_as_none(tmp_path: Path) -> None:
+    empty = {
+        str(field.validation_alias or f"EVI_{name.upper()}"): "" for name, field in Environment.model_fields.items()
+    }
+    del empty["EVI_DATA_DIR"]
+    assert manage("check", data_dir=tmp_path, **empty).returncode == 0
+
+
+def test_a_home_folder_is_understood_for_data_and_secrets_alike(tmp_path: Path) -> None:
+    result = manage("check", data_dir=Path("~/evi"), HOME=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "evi" / "secrets" / "EVI_SECRET_KEY").exists()
 
 
 def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
@@ -142,7 +157,9 @@ def test_processes_starting_at_once_agree_on_the_secrets(tmp_path: Path) -> None
 
 def test_the_example_names_every_variable_with_its_default() -> None:
     example = dict(
-        line.split("=", 1) for line in (BASE_DIR / ".env.example").read_text().splitlines() if re.match(r"[A-Z]", line)
+        line[1:].split("=", 1)
+        for line in (BASE_DIR / ".env.example").read_text().splitlines()
+        if re.match(r"#[A-Z]", line)
     )
     defaults = {}
     for name, field in Environment.model_fields.items():
@@ -151,6 +168,8 @@ def test_the_example_names_every_variable_with_its_default() -> None:
             default = ",".join(default)
         elif isinstance(default, Path):
             default = default.relative_to(BASE_DIR)
+        elif isinstance(default, float):
+            default = f"{default:g}"
         elif isinstance(default, bool):
             default = str(default).lower()
         defaults[str(field.validation_alias or f"EVI_{name.upper()}")] = "" if default is None else str(default)
@@ -162,7 +181,7 @@ def test_every_variable_in_the_example_is_explained() -> None:
     unexplained = [
         line
         for before, line in zip(["", *lines], lines, strict=False)
-        if re.match(r"[A-Z]", line) and not before.startswith("# ")
+        if re.match(r"#[A-Z]", line) and not before.startswith("# ")
     ]
     assert unexplained == []
 

@@ -4,15 +4,17 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Barrier
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection, models
+from django.db import connection, models, transaction
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from conversations.models import Message, Session, Status, TurnStart
+from tests.processes import wait_for
 
 pytestmark = pytest.mark.django_db
 
@@ -77,7 +79,7 @@ class TestWhoseSessions:
         make_session(owner=client, user_id="bram")
         make_session(owner=other, user_id="anna")
         make_session(user_id="anna")
-        assert list(Session.objects.for_owner(client.id, "anna")) == [mine]
+        assert list(Session.objects.for_owner(client.id, user_id="anna")) == [mine]
 
     def test_without_a_client_only_the_sessions_without_one_are_seen(self, make_session: MakeSession) -> None:
         make_session(owner=User.objects.create_user("client"))
@@ -149,6 +151,7 @@ class TestBeginTurn:
         assert question.id == asked.question_id
         assert (answer.status, answer.metadata) == ("interrupted", {"model": "offline"})
         assert question.created_at < answer.created_at
+        assert question.seq < answer.seq
 
     def test_the_whole_start_is_one_statement(
         self, make_session: MakeSession, django_assert_num_queries: DjangoAssertNumQueries
@@ -191,6 +194,12 @@ class TestFinishTurn:
         before, session = session, Session.objects.get(id=session.id)
         assert session.last_accessed > before.last_accessed
 
+    def test_an_answer_with_characters_that_postgresql_refuses_is_not_lost(self, make_session: MakeSession) -> None:
+        session = make_session()
+        answer = Session.objects.finish_turn(session_id=session.id, content="a\0b", metadata={"model": "c\0d"})
+        stored = Message.objects.get(id=answer)  # type: ignore[misc]
+        assert (stored.content, stored.metadata) == ("ab", {"model": "cd"})
+
     def test_an_answer_to_a_deleted_session_goes_nowhere(self) -> None:
         assert Session.objects.finish_turn(session_id=uuid4(), content="Ja.") is None
         assert not Message.objects.exists()
@@ -228,6 +237,47 @@ class TestTwoAtOnce:
             assert stored.index(f"vraag {number}") < stored.index(f"antwoord {number}")
         session = Session.objects.get()
         assert session.message_count == 80
+
+    def begin_while_locked(self, session_id: UUID, meanwhile: Callable[[], object], **begin: Any) -> TurnStart:
+        """Begin a turn while another transaction holds the session and does `meanwhile`."""
+
+        def begin_turn() -> TurnStart:
+            try:
+                return Session.objects.begin_turn(session_id=session_id, content="vraag 2", **begin)
+            finally:
+                connection.close()
+
+        with ThreadPoolExecutor(1) as pool:
+            with transaction.atomic():
+                Session.objects.select_for_update().get(id=session_id)
+                turn = pool.submit(begin_turn)
+                wait_for(lambda: self.waiting_for_a_lock())
+                meanwhile()
+            return turn.result()
+
+    def waiting_for_a_lock(self) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock')")
+            return bool(cursor.fetchone()[0])
+
+    @pytest.mark.ac("AC-FEAT-008-103")
+    def test_an_answer_that_a_question_waited_for_is_in_its_context(self) -> None:
+        session_id = uuid4()
+        Session.objects.begin_turn(session_id=session_id, content="vraag 1")
+        start = self.begin_while_locked(
+            session_id, lambda: Session.objects.finish_turn(session_id=session_id, content="antwoord 1")
+        )
+        assert contents(start.context) == ["vraag 1", "antwoord 1"]
+        assert contents(list(Message.objects.in_session(session_id))) == ["vraag 1", "antwoord 1", "vraag 2"]
+
+    def test_what_was_said_in_a_session_deleted_that_moment_reaches_nobody(self) -> None:
+        session_id = uuid4()
+        Session.objects.begin_turn(session_id=session_id, user_id="anna", content="geheim")
+        start = self.begin_while_locked(
+            session_id, lambda: Session.objects.filter(id=session_id).delete(), user_id="bram"
+        )
+        assert start.is_new
+        assert start.context == []
 
     @pytest.mark.ac("AC-FEAT-008-103")
     def test_last_accessed_is_the_latest_request(self) -> None:

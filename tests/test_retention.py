@@ -51,7 +51,18 @@ class TestFunction:
         make_session(days_old=4000)
         assert delete_expired_sessions() == CleanupReport()
 
-    def test_a_batch_is_one_transaction_and_all_batches_are_done(self, make_session: MakeSession) -> None:
+    def test_what_was_deleted_before_a_failure_stays_deleted(self, make_session: MakeSession) -> None:
+        for _ in range(5):
+            make_session(messages=1, days_old=40)
+
+        def fail(batch: CleanupReport) -> None:
+            raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            delete_expired_sessions(batch_size=2, on_batch=fail)
+        assert Session.objects.count() == 3
+
+    def test_all_batches_are_done(self, make_session: MakeSession) -> None:
         for _ in range(7):
             make_session(messages=1, days_old=40)
         batches: list[CleanupReport] = []

@@ -76,6 +76,8 @@ def test_messages_have_the_columns_of_the_specification() -> None:
         "status": ("text", "'complete'::text"),
         "metadata": ("jsonb", "'{}'::jsonb"),
         "created_at": ("timestamp with time zone", "clock_timestamp()"),
+        "reply_to": ("uuid", None),
+        "request_key": ("text", "''::text"),
         "seq": ("bigint", "nextval('messages_seq'::regclass)"),
     }
 
@@ -161,6 +163,33 @@ def test_a_session_counts_its_messages_whoever_adds_and_removes_them(make_sessio
     assert counts == {session.id: 2, other.id: 1}
 
 
+def test_emptying_the_messages_empties_the_counts(make_session: Callable[..., Session]) -> None:
+    make_session(messages=3)
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE messages")
+    assert Session.objects.get().message_count == 0
+
+
+def test_a_message_cannot_move_to_another_session(make_session: Callable[..., Session]) -> None:
+    make_session(messages=1)
+    other = make_session()
+    with pytest.raises(IntegrityError, match="cannot move"), transaction.atomic():
+        Message.objects.update(session=other)
+
+
+def test_a_new_title_moves_updated_at_whoever_writes_it(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    ask("UPDATE sessions SET title = 'Ladders' RETURNING id")
+    assert Session.objects.get().updated_at > session.updated_at
+
+
+def test_the_counts_hold_without_a_search_path_as_in_a_restore(make_session: Callable[..., Session]) -> None:
+    session = make_session()
+    ask("SELECT set_config('search_path', '', true)")
+    ask("INSERT INTO public.messages (session_id, role, content) VALUES (%s, 'user', 'a') RETURNING id", session.id)
+    assert ask("SELECT message_count FROM public.sessions") == [(1,)]
+
+
 @pytest.mark.ac("AC-FEAT-008-201")
 def test_the_context_is_read_from_the_index_without_a_sort(filled_database: UUID) -> None:
     query = Message.objects.filter(session_id=filled_database).order_by("-created_at", "-seq")[:10]
@@ -174,7 +203,7 @@ def test_my_sessions_are_read_from_the_index_without_a_sort(filled_database: UUI
     ask("UPDATE sessions SET owner_id = %s, user_id = substr(id::text, 1, 1) RETURNING 1", client.id)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE sessions")
-    plan = Session.objects.for_owner(client.id, "a").order_by("-last_accessed", "-id")[:20].explain()
+    plan = Session.objects.for_owner(client.id, user_id="a").order_by("-last_accessed", "-id")[:20].explain()
     assert "idx_sessions_owner_recent" in plan
     assert "Sort" not in plan
 
@@ -196,6 +225,8 @@ MIGRATIONS = [
     "0002_cascade_in_the_database",
     "0003_sessions_follow_their_messages",
     "0004_api_keys",
+    "0005_answers_retries_and_lists",
+    "0006_sensible_times",
 ]
 
 

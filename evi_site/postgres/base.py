@@ -21,13 +21,18 @@ def embedded_cluster() -> Cluster | None:
     return Cluster(settings.EVI.data_dir / "postgres", options=settings.EVI_CLUSTER_OPTIONS)
 
 
-def _locate(settings_dict: dict[str, Any]) -> None:
-    if cluster := embedded_cluster():
-        try:
-            at = cluster.ensure_running()
-        except ClusterError as error:
-            raise ImproperlyConfigured(str(error)) from error
-        settings_dict.update(HOST=at.host, PORT=at.port, USER=at.user, PASSWORD=at.password)
+def _locate(settings_dict: dict[str, Any]) -> bool:
+    """Put the embedded server's address into the settings; whether it has moved since the last time."""
+    cluster = embedded_cluster()
+    if not cluster:
+        return False
+    try:
+        at = cluster.ensure_running()
+    except ClusterError as error:
+        raise ImproperlyConfigured(str(error)) from error
+    has_moved = settings_dict.get("PORT") not in ("", None, at.port)
+    settings_dict.update(HOST=at.host, PORT=at.port, USER=at.user, PASSWORD=at.password)
+    return has_moved
 
 
 class DatabaseClient(client.DatabaseClient):
@@ -48,7 +53,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     client_class = DatabaseClient
 
     def get_connection_params(self) -> dict[str, Any]:
-        _locate(self.settings_dict)
+        if _locate(self.settings_dict) and (pool := self._connection_pools.pop(self.alias, None)):  # type: ignore[attr-defined]
+            # It would go on trying the old address.
+            pool.close()
         return super().get_connection_params()
 
 

@@ -8,6 +8,7 @@ running, and the next one to come finds it, or recovers what is on disk.
 import fcntl
 import os
 import pwd
+import random
 import secrets
 import shutil
 import socket
@@ -38,6 +39,8 @@ ACCOUNT_INSTEAD_OF_ROOT = "nobody"
 SHARED_HOME = Path("/var/lib/evi")
 
 
+# Below those that systems hand out to outgoing connections, one of which could take the port while the server is down.
+PORTS = range(20_000, 30_000)
 # Higher than any process number on Linux or macOS.
 NO_PROCESS = "99999999"
 
@@ -53,6 +56,9 @@ class Address:
     user: str
     password: str
 
+    def url(self, database: str = DATABASE) -> str:
+        return f"postgresql://{self.user}:{self.password}@{self.host}:{self.port}/{database}"
+
 
 class Cluster:
     """One server with its files below `folder`."""
@@ -61,41 +67,48 @@ class Cluster:
         self.folder = folder
         self.options = options
         self._users: IO[str] | None = None
+        self._address: Address | None = None
+        self._log_start = 0
         self._account = pwd.getpwnam(ACCOUNT_INSTEAD_OF_ROOT) if os.geteuid() == 0 else None
 
     def ensure_running(self) -> Address:
-        """Start the server, or find it running; it then stays until the last process that called this has left."""
+        """Start the server, or find it running; it then stays until the last process that called this has left.
+
+        Django asks before every connection it takes from the pool, so the common case is a look at two small files.
+        """
+        if self._address and self._claimed_by == os.getpid() and self.is_running():
+            return self._address
         with self._locked():
-            if self._users is None:
-                self._users = (self.folder / "users").open("w")
-                fcntl.flock(self._users, fcntl.LOCK_SH)
-                # A forked child shares the claim and must not give it up on its parent's behalf.
-                self._claimed_by = os.getpid()
-                # Runs at the end of the worker's children too, where atexit does not.
-                self._leave_at_exit = Finalize(None, self.leave, exitpriority=1)
+            # A forked child has its parent's claim, which ends with its parent: it makes its own.
+            if self._users is None or self._claimed_by != os.getpid():
+                self._claim()
             if not self._data.exists():
                 self._initialise()
-            if not self.is_running():
-                self._start()
-            self._wait_until_ready()
-            self._make_database()
-            return self.address()
+            self._start_until_ready()
+            self._address = self.address()
+            self._make_database(self._address)
+            return self._address
 
-    def leave(self) -> None:
-        """Give up this process's claim; the last one out stops the server."""
+    def leave(self, *, patience: float = 0) -> None:
+        """Give up this process's claim; the last one out stops the server, and waits for others for that long."""
         if self._users is None or self._claimed_by != os.getpid():
             return
         self._leave_at_exit.cancel()
         with self._locked(), self._users:
-            if _is_last(self._users):
+            deadline = time.monotonic() + patience
+            while not (is_last := _is_last(self._users)) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            if is_last:
                 self._stop()
-        self._users = None
+            # A child forked since then still has the file open, and would hold the lock on.
+            fcntl.flock(self._users, fcntl.LOCK_UN)
+        self._users = self._address = None
 
     def stop(self) -> bool:
         """Stop a server that was left behind; False when there is none, an error while somebody uses it."""
         if not self.folder.exists():
             return False
-        with self._locked(), (self.folder / "users").open("w") as users:
+        with self._locked(), _open_private(self.folder / "users") as users:
             if not _is_last(users):
                 raise ClusterError(f"The database in {self.folder} is in use. Stop the EVI that uses it first.")
             return self._stop()
@@ -111,9 +124,17 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def is_running(self) -> bool:
-        pid = self._postmaster_pid()
+        pid = self.pid
         # The number alone proves nothing: after a power cut it may be another program's.
         return pid is not None and f"{self._data.resolve()}" in _command_line(pid)
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, as its files say; it may be gone."""
+        try:
+            return int(self._pid_file_lines()[0])
+        except (FileNotFoundError, IndexError, ValueError):
+            return None
 
     def address(self) -> Address:
         return Address(HOST, int(self._pid_file_lines()[3]), SUPERUSER, self._password)
@@ -158,13 +179,16 @@ class Cluster:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClusterError(f"Cannot use {self.folder} for the database: {error.strerror}.") from error
         if self.folder.stat().st_uid != os.geteuid():
             raise ClusterError(
                 f"{self.folder} belongs to another user. "
                 "Start EVI as that user, or set EVI_DATA_DIR to a folder of yours."
             )
-        with (self.folder / "lock").open("w") as lock:
+        with _open_private(self.folder / "lock") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
@@ -208,8 +232,19 @@ class Cluster:
             draft.rename(home / "data")
             self._data.symlink_to(home / "data")
 
+    def _claim(self) -> None:
+        if self._users:
+            self._users.close()
+        self._users = _open_private(self.folder / "users")
+        fcntl.flock(self._users, fcntl.LOCK_SH)
+        self._claimed_by = os.getpid()
+        # Runs at the end of the worker's children too, where atexit does not.
+        self._leave_at_exit = Finalize(None, self.leave, exitpriority=1)
+
     def _start(self) -> None:
         self._disown_pid_file()
+        # What earlier starts said is not why this one fails.
+        self._log_start = self._log.lstat().st_size if self._log.exists() else 0
         port = self._free_port()
         settings = (
             f"listen_addresses={HOST}",
@@ -238,19 +273,21 @@ class Cluster:
             self._run(*start)
         (self.folder / "port").write_text(str(port))
 
-    def _wait_until_ready(self) -> None:
-        """Wait also for a server that somebody else started, who may have been killed since."""
+    def _start_until_ready(self) -> None:
+        """Also with a server that somebody else started and is not ready yet, or one that is just stopping."""
         deadline = time.monotonic() + START_SECONDS
-        while self._pid_file_lines()[7:8] != ["ready   "]:
-            if time.monotonic() > deadline or not self.is_running():
-                raise ClusterError(self._explain("start", ""))
+        while True:
+            if not self.is_running():
+                self._start()
+            with suppress(FileNotFoundError):
+                if self._pid_file_lines()[7:8] == ["ready   "]:
+                    return
+            if time.monotonic() > deadline:
+                raise ClusterError(self._explain("start", f"not ready after {START_SECONDS} seconds"))
             time.sleep(0.05)
 
-    def _make_database(self) -> None:
-        at = self.address()
-        with psycopg.connect(
-            host=at.host, port=at.port, user=at.user, password=at.password, dbname="postgres", autocommit=True
-        ) as connection:
+    def _make_database(self, at: Address) -> None:
+        with psycopg.connect(at.url("postgres"), autocommit=True) as connection:
             if not connection.execute("SELECT FROM pg_database WHERE datname = %s", [DATABASE]).rowcount:
                 connection.execute(SQL("CREATE DATABASE {}").format(Identifier(DATABASE)))
 
@@ -265,23 +302,18 @@ class Cluster:
         try:
             wanted = int((self.folder / "port").read_text())
         except (FileNotFoundError, ValueError):
-            wanted = 0
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, wanted))
-            except OSError:
-                probe.bind((HOST, 0))
-            return int(probe.getsockname()[1])
+            wanted = random.choice(PORTS)
+        for port in (wanted, *random.sample(PORTS, 100)):
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                with suppress(OSError):
+                    probe.bind((HOST, port))
+                    return port
+        raise ClusterError(f"There is no free port between {PORTS[0]} and {PORTS[-1]}.")
 
     def _pid_file_lines(self) -> list[str]:
-        return (self._data / "postmaster.pid").read_text().splitlines()
-
-    def _postmaster_pid(self) -> int | None:
-        try:
-            return int(self._pid_file_lines()[0])
-        except (FileNotFoundError, IndexError, ValueError):
-            return None
+        with _open_unlinked(self._data / "postmaster.pid", os.O_RDONLY) as file:
+            return file.read().splitlines()
 
     def _disown_pid_file(self) -> None:
         """Give the pid file of a dead server a number that no process has, or PostgreSQL may refuse to start.
@@ -291,7 +323,8 @@ class Cluster:
         """
         with suppress(FileNotFoundError):
             _, *rest = self._pid_file_lines()
-            (self._data / "postmaster.pid").write_text("\n".join([NO_PROCESS, *rest, ""]))
+            with _open_unlinked(self._data / "postmaster.pid", os.O_WRONLY | os.O_TRUNC) as file:
+                file.write("\n".join([NO_PROCESS, *rest, ""]))
 
     def _run(self, program: str, *arguments: str) -> None:
         identity: dict[str, Any] = {}
@@ -313,14 +346,26 @@ class Cluster:
                 raise ClusterError(self._explain(program, output.read()))
 
     def _explain(self, program: str, said: str) -> str:
-        with suppress(OSError):
-            said += self._log.read_text()[-4000:]
-        if "No space left on device" in said:
+        with suppress(OSError), _open_unlinked(self._log, os.O_RDONLY) as log:
+            log.seek(self._log_start)
+            said += log.read()
+        # A file that could be written in part only is how PostgreSQL meets the last block of a disk.
+        if "No space left on device" in said or "wrote only" in said:
             return f"The disk that holds {self._home} is full. Make room, then start again."
         problem = next(
             (line for line in reversed(said.splitlines()) if "FATAL" in line or "error:" in line), said[-300:]
         )
         return f"The embedded PostgreSQL failed ({program}): {problem.strip()} The log is {self._log}."
+
+
+def _open_private(path: Path) -> IO[str]:
+    """A lock file that other accounts cannot take."""
+    return open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _open_unlinked(path: Path, flags: int) -> IO[str]:
+    """A file of the server's account, which could have put a link to one of root's in its place."""
+    return os.fdopen(os.open(path, flags | os.O_NOFOLLOW), "w" if flags & os.O_WRONLY else "r", errors="replace")
 
 
 def _is_last(users: IO[str]) -> bool:

@@ -1,3 +1,4 @@
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management import BaseCommand, CommandError
@@ -9,7 +10,11 @@ from evi_site.postgres.cluster import ClusterError
 class Command(BaseCommand):
     help = "Stop an embedded database that was left behind, for example by a process that was killed."
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--erase", action="store_true", help="and remove it with everything in it")
+        parser.add_argument("--no-input", action="store_true", help="do not ask before erasing")
+
+    def handle(self, *args: Any, erase: bool, no_input: bool, **options: Any) -> None:
         cluster = embedded_cluster()
         if cluster is None:
             raise CommandError("DATABASE_URL is set, so EVI does not manage the database. Stop it where it runs.")
@@ -18,3 +23,8 @@ class Command(BaseCommand):
         except ClusterError as error:
             raise CommandError(str(error)) from error
         self.stdout.write("Stopped the embedded database." if stopped else "The embedded database is not running.")
+        if erase:
+            if not no_input and input(f"Remove all conversations in {cluster.folder}? Type yes: ") != "yes":
+                raise CommandError("Nothing was removed.")
+            cluster.erase()
+            self.stdout.write("Removed it.")

@@ -1,0 +1,24 @@
+"""From a name in the settings to a model that answers."""
+
+from functools import cache
+
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from agentbridge import echo
+
+
+@cache
+def model_for(name: str, *, base_url: str = "", api_key: str = "", fallbacks: tuple[str, ...] = ()) -> Model:
+    """The model called `name`, at an OpenAI-compatible `base_url` if there is one; `fallbacks` take over in turn."""
+    if base_url:
+        first: Model = OpenAIChatModel(name, provider=OpenAIProvider(base_url=base_url, api_key=api_key or "none"))
+    else:
+        first = _known(name)
+    return FallbackModel(first, *map(_known, fallbacks)) if fallbacks else first
+
+
+def _known(name: str) -> Model:
+    return echo.echo_model() if name == echo.NAME else infer_model(name)

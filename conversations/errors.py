@@ -1,0 +1,86 @@
+"""What can go wrong in a turn. Each surface puts these into its own shape, once."""
+
+from typing import ClassVar
+from uuid import UUID
+
+
+class EviError(Exception):
+    """Something the client is told: a status as in HTTP, a code for programs, a message for people."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.headers = headers or {}
+
+    @property
+    def title(self) -> str:
+        """The code in words, for surfaces that show both."""
+        return self.code.replace("_", " ").capitalize()
+
+
+class BadRequestError(EviError):
+    status = 400
+    code = "invalid_request"
+
+
+class InvalidSessionIdError(BadRequestError):
+    code = "invalid_session_id"
+
+    def __init__(self) -> None:
+        super().__init__("Invalid session ID format: must be valid UUID", param="X-Session-ID")
+
+
+class NotAuthenticatedError(EviError):
+    status = 401
+    code = "invalid_api_key"
+
+
+class NotFoundError(EviError):
+    status = 404
+    code = "not_found"
+
+
+class SessionNotFoundError(NotFoundError):
+    code = "session_not_found"
+
+    def __init__(self, session_id: UUID) -> None:
+        super().__init__(f"Session not found: {session_id}. Leave the X-Session-ID header out to begin a new session.")
+
+
+class TooLargeError(EviError):
+    status = 413
+    code = "request_too_large"
+
+
+class UnsupportedMediaTypeError(EviError):
+    status = 415
+    code = "unsupported_media_type"
+
+
+class TooManyRequestsError(EviError):
+    status = 429
+    code = "rate_limit_exceeded"
+
+    def __init__(self, *, retry_after: int) -> None:
+        super().__init__(
+            f"Too many requests. Try again in {retry_after} seconds.", headers={"Retry-After": str(retry_after)}
+        )
+
+
+class ModelFailedError(EviError):
+    status = 502
+    code = "model_error"
+
+
+class ModelUnavailableError(EviError):
+    status = 503
+    code = "model_unavailable"
+
+
+class ModelTimeoutError(EviError):
+    status = 504
+    code = "model_timeout"

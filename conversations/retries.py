@@ -1,0 +1,62 @@
+"""Repeated requests: which question was asked before, and what became of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from django.utils import timezone
+
+from conversations.models import Message, Role
+
+# Clients give up repeating long before; a later request with the same words is meant anew.
+RETRY_WINDOW = timedelta(minutes=10)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A question that was stored, with its answer if there is one."""
+
+    question: Message
+    answer: Message | None
+
+    @classmethod
+    def of(cls, question: Message) -> Attempt:
+        answer = Message.objects.filter(reply_to=question.id).order_by("created_at", "seq").last()
+        return cls(question, answer)
+
+
+def request_key(*, owner_id: int | None, user_id: str, idempotency_key: str) -> str:
+    """What a question with an Idempotency-Key is known by; keys of two people never meet."""
+    if not idempotency_key:
+        return ""
+    return hashlib.sha256(f"{owner_id}\0{user_id}\0{idempotency_key}".encode()).hexdigest()
+
+
+def find_by_key(key: str) -> Attempt | None:
+    question = Message.objects.filter(request_key=key).first()
+    return Attempt.of(question) if question else None
+
+
+def find_repeated(
+    *, owner_id: int | None, user_id: str, session_id: UUID | None, prompt: str, position: int
+) -> Attempt | None:
+    """The same question at the same place, asked a moment ago: at the end of its session, or of a new one.
+
+    `position` is how many messages the client says came before it, which tells the place where there is no session id.
+    """
+    questions = Message.objects.filter(
+        role=Role.USER,
+        session__owner_id=owner_id,
+        session__user_id=user_id,
+        created_at__gt=timezone.now() - RETRY_WINDOW,
+    )
+    if session_id:
+        last = questions.filter(session_id=session_id).order_by("-created_at", "-seq").first()
+        return Attempt.of(last) if last and last.content == prompt else None
+    for question in questions.filter(content=prompt).order_by("-created_at", "-seq")[:10]:
+        if len(Message.objects.last_in_session(question.session_id, limit=position + 1, before=question)) == position:
+            return Attempt.of(question)
+    return None

@@ -1,0 +1,21 @@
+"""What tests need that start processes: ports, and patience with an end."""
+
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(condition: Callable[[], object], *, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"waited {seconds} seconds in vain")
+        time.sleep(0.1)

@@ -1,0 +1,89 @@
+"""A stand-in for a paid model: an OpenAI-compatible server over real HTTP that does what the question says.
+
+"say three words"        answers with what it was given, word by word
+"wait then say …"        holds the answer until the test lets it go
+"break after two words"  closes the connection in mid-answer
+"fail with 500"          answers with that status
+"""
+
+import json
+import re
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class StubModel(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 512
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.requests: list[dict[str, Any]] = []
+        self.calls: Counter[str] = Counter()
+        self.go_on = threading.Event()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def reset(self) -> None:
+        self.requests.clear()
+        self.calls.clear()
+        self.go_on.clear()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StubModel
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        question = body["messages"][-1]["content"]
+        self.server.requests.append(body)
+        self.server.calls[question] += 1
+        if failing := re.search(r"fail with (\d+)", question):
+            return self._fail(int(failing[1]))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        # In chunks, so that a client can tell an answer that broke off from one that ended.
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        words = f"You said: {question}".split()
+        for number, word in enumerate(words):
+            if number == 2 and "wait" in question:
+                self.server.go_on.wait(30)
+            if number == 2 and "break" in question:
+                return None
+            self._send({"choices": [{"index": 0, "delta": {"role": "assistant", "content": f"{word} "}}]})
+        self._send({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        self._send({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}})
+        self._write(b"data: [DONE]\n\n")
+        self._write(b"")
+        return None
+
+    def _send(self, fields: dict[str, Any]) -> None:
+        chunk = {"id": "stub", "object": "chat.completion.chunk", "created": 1, "model": "stub", **fields}
+        self._write(f"data: {json.dumps(chunk)}\n\n".encode())
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+            self.wfile.flush()
+        except OSError:
+            # EVI has hung up, as it does when its own client does.
+            pass
+
+    def _fail(self, status: int) -> None:
+        body = json.dumps({"error": {"message": "no", "type": "server_error"}}).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass

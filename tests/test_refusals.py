@@ -1,0 +1,157 @@
+"""What EVI refuses, and how it says so: a clear error in the surface's own shape, and nothing changed."""
+
+import json
+from typing import Any
+
+import pytest
+from django.core.cache import cache
+from django.test import Client
+from pytest_django import Settings
+
+from conversations.models import Message, Session
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _fresh_counters() -> None:
+    cache.clear()
+
+
+def limits(settings: Settings, **changes: Any) -> None:
+    settings.EVI = settings.EVI.model_copy(update=changes)
+
+
+def post(path: str, body: Any, **extra: Any) -> tuple[int, Any, Any]:
+    """Status, JSON and headers of a request with a JSON body, or with text as it is."""
+    text = body if isinstance(body, str | bytes) else json.dumps(body)
+    response = Client().post(path, text, content_type=extra.pop("content_type", "application/json"), **extra)
+    return response.status_code, response.json(), response.headers
+
+
+def question(text: Any = "hallo", **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **fields}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "nonsense",
+        "[]",
+        "null",
+        '{"query": ""}',
+        '{"query": "   "}',
+        '{"query": null}',
+        '{"query": 5e999}',
+        '{"query": ["a"]}',
+        '{"query": "a\\u0000b"}',
+        '{"query": "a", "user": "a\\u0000b"}',
+        '{"question": "a"}',
+        b'{"query": "\xff"}',
+    ],
+)
+def test_chat_refuses_what_is_no_question(body: Any) -> None:
+    status, said, _ = post("/chat", body)
+    assert status == 400
+    assert set(said) == {"error", "detail"}
+    assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (" ", None),
+        ("nonsense", None),
+        ("[]", None),
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hallo"}, "messages"),
+        ({"messages": [{"role": "king", "content": "hallo"}]}, "messages.0.role"),
+        ({"messages": [{"content": "hallo"}]}, "messages.0.role"),
+        (question(""), "messages"),
+        (question(None), "messages"),
+        (question([]), "messages"),
+        (question([{"type": "image_url", "image_url": {"url": "data:"}}]), "messages"),
+        (question("a\0b"), "messages"),
+        ({"messages": [{"role": "assistant", "content": "hallo"}]}, "messages"),
+        (question(n=2), "n"),
+        (question(response_format={"type": "json_object"}), "response_format"),
+        (question(temperature=9), "temperature"),
+        (question(user="x" * 256), "user"),
+        (question(stream="perhaps"), "stream"),
+    ],
+)
+def test_v1_refuses_what_it_cannot_answer_and_names_the_field(body: Any, param: str | None) -> None:
+    status, said, _ = post("/v1/chat/completions", body)
+    assert status == 400
+    assert set(said["error"]) == {"message", "type", "param", "code"}
+    assert said["error"]["param"] == param
+    assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions"])
+class TestLimits:
+    def body(self, path: str, text: str) -> dict[str, Any]:
+        return {"query": text} if path == "/chat" else question(text)
+
+    def test_a_body_that_is_too_large_is_a_413(self, path: str, settings: Settings) -> None:
+        limits(settings, max_body_bytes=1000)
+        status, said, _ = post(path, self.body(path, "x" * 2000))
+        assert status == 413
+        assert "at most 1000 bytes" in json.dumps(said)
+
+    def test_a_message_that_is_too_long_is_a_400(self, path: str, settings: Settings) -> None:
+        limits(settings, max_message_chars=10)
+        status, said, _ = post(path, self.body(path, "x" * 11))
+        assert status == 400
+        assert "10 characters" in json.dumps(said)
+
+    def test_something_that_is_not_json_is_a_415(self, path: str) -> None:
+        assert post(path, "query=hallo", content_type="application/x-www-form-urlencoded")[0] == 415
+
+    def test_another_method_is_a_405_in_json(self, path: str) -> None:
+        response = Client().get(path)
+        assert response.status_code == 405
+        assert response.json()
+
+    @pytest.mark.django_db(transaction=True)
+    def test_too_many_requests_are_a_429_that_says_when_to_come_back(self, path: str, settings: Settings) -> None:
+        limits(settings, rate_limit=2)
+        answers = [post(path, self.body(path, "hallo")) for _ in range(5)]
+        # A minute may begin in between, and with it a new count.
+        assert [status for status, _, _ in answers].count(429) >= 1
+        assert Session.objects.count() <= 4
+        _, _, headers = next(answer for answer in answers if answer[0] == 429)
+        assert 1 <= int(headers["Retry-After"]) <= 60
+
+    def test_without_a_key_from_elsewhere_is_a_401(self, path: str) -> None:
+        assert post(path, self.body(path, "hallo"), REMOTE_ADDR="192.0.2.7")[0] == 401
+
+    def test_a_wrong_key_is_a_401_even_on_this_machine(self, path: str) -> None:
+        for value in ("Bearer nonsense", "Basic YTpi", "Token é"):
+            assert post(path, self.body(path, "hallo"), headers={"Authorization": value})[0] == 401
+
+    def test_in_production_a_key_is_needed_on_this_machine_too(self, path: str, settings: Settings) -> None:
+        limits(settings, env="production")
+        assert post(path, self.body(path, "hallo"))[0] == 401
+        assert not Message.objects.exists()
+
+
+def test_too_many_messages_are_a_400(settings: Settings) -> None:
+    limits(settings, max_messages=3)
+    status, said, _ = post("/v1/chat/completions", {"messages": question()["messages"] * 4})
+    assert status == 400
+    assert "at most 3 messages" in said["error"]["message"]
+
+
+def test_an_unknown_model_is_not_found() -> None:
+    response = Client().get("/v1/models/gpt-9")
+    assert response.status_code == 404
+    assert response.json()["error"]["message"] == "The model 'gpt-9' does not exist. EVI has one model: evi."
+
+
+def test_the_models_are_listed_as_openai_does() -> None:
+    [card] = Client().get("/v1/models").json()["data"]
+    assert (card["id"], card["object"]) == ("evi", "model")
+    assert Client().get("/v1/models/evi").json() == card
