@@ -130,7 +130,7 @@ def run_action(client: Client, action: str, *sessions: Session, **fields: str) -
 
 def number_of_queries(client: Client, path: str) -> int:
     # Once to fill Django's own caches.
-    client.get(address)
+    client.get(path)
     with CaptureQueriesContext(connection) as queries:
         assert client.get(path).status_code == 200
     return len(queries)
