@@ -59,6 +59,9 @@ def test_production_says_everything_that_is_missing_at_once(tmp_path: Path) -> N
         ("EVI_ALLOWED_HOSTS", "evi.example.nl,*"),
         ("EVI_ALLOWED_HOSTS", ".nl"),
         ("EVI_ALLOWED_HOSTS", " , "),
+        ("EVI_ALLOWED_HOSTS", "127.0.0.1"),
+        ("EVI_ALLOWED_HOSTS", "https://evi.example.nl"),
+        ("EVI_ALLOWED_HOSTS", "evi.example.nl:443"),
         ("EVI_DEBUG", "true"),
         ("DATABASE_URL", "postgresql://evi:evi@db/evi"),
         ("DATABASE_URL", "postgresql://evi:postgres@db/evi"),
@@ -128,6 +131,13 @@ def test_a_file_in_the_secrets_folder_is_as_good_as_a_variable(tmp_path: Path) -
             (tmp_path / name).write_text(value + "\n")
     result = manage("check", data_dir=tmp_path / "data", EVI_ENV="production", EVI_SECRETS_DIR=str(tmp_path))
     assert result.returncode == 0, result.stderr
+
+
+def test_production_does_not_use_the_secrets_that_development_left(tmp_path: Path) -> None:
+    manage("check", data_dir=tmp_path)
+    assert (tmp_path / "secrets" / "EVI_SECRET_KEY").exists()
+    result = manage("check", data_dir=tmp_path, **{**SAFE, "EVI_SECRET_KEY": ""})
+    assert "  - EVI_SECRET_KEY: " in result.stderr
 
 
 def test_production_makes_no_secrets_of_its_own(tmp_path: Path) -> None:

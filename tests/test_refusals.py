@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from django.core.cache import cache
 from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pytest_django import Settings
 
 from conversations.models import Message, Session
@@ -143,6 +145,40 @@ def test_too_many_messages_are_a_400(settings: Settings) -> None:
     status, said, _ = post("/v1/chat/completions", {"messages": question()["messages"] * 4})
     assert status == 400
     assert "at most 3 messages" in said["error"]["message"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+fields = st.sampled_from(["messages", "stream", "user", "store", "n", "stop", "seed", "tools", "query", "metadata"])
+messages = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"role": st.sampled_from(["user", "assistant", "system", "tool", "king"]), "content": json_values}
+    ),
+    max_size=3,
+)
+header_values = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclude_characters="\x7f"), max_size=60)
+
+
+@pytest.mark.django_db(transaction=True)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    path=st.sampled_from(["/chat", "/v1/chat/completions"]),
+    body=st.dictionaries(fields, json_values, max_size=4) | st.fixed_dictionaries({"messages": messages}) | json_values,
+    headers=st.dictionaries(
+        st.sampled_from(["X-Session-ID", "Authorization", "Idempotency-Key", "X-OpenWebUI-User-Id", "Accept"]),
+        header_values,
+        max_size=3,
+    ),
+)
+def test_no_body_and_no_header_is_a_failure_of_ours(path: str, body: Any, headers: dict[str, str]) -> None:
+    cache.clear()
+    response = Client(raise_request_exception=False).post(
+        path, json.dumps(body), content_type="application/json", headers=headers
+    )
+    assert response.status_code in (200, 400, 401, 404, 413)
 
 
 def test_an_unknown_model_is_not_found() -> None:

@@ -1,5 +1,6 @@
 """`script/server` as people use it: started from a shell, stopped with Ctrl-C, killed at bad moments."""
 
+import json
 import os
 import re
 import shutil
@@ -74,6 +75,17 @@ class Server:
         except urllib.error.HTTPError as error:
             return error.code
         except OSError:
+            return 0
+
+    def chat(self, query: str) -> int:
+        body = json.dumps({"query": query}).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/chat", body, headers={"Content-Type": "application/json"}
+        )
+        try:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=20) as response:
+                return int(response.status)
+        except (OSError, urllib.error.HTTPError):
             return 0
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
@@ -179,6 +191,37 @@ def test_what_dies_is_started_again(data_dir: Path, tmp_path: Path) -> None:
     assert processes(data_dir) == {}
     # The database may be started again by whoever misses it first.
     assert set(re.findall(r"The (\S+).* stopped", server.said)) >= {"web", "worker"}
+
+
+def test_a_database_that_comes_back_on_another_port_is_found(data_dir: Path, tmp_path: Path) -> None:
+    server = Server(data_dir, cwd=tmp_path)
+    server.wait_until_announced()
+    assert server.chat("hallo") == 200
+    # Everything stands still while the database dies and somebody takes its port.
+    standing = [pid for pid, command in processes(data_dir).items() if "postgres" not in command]
+    for pid in standing:
+        os.kill(pid, signal.SIGSTOP)
+    killed = server.pid_of("postgres")
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: killed not in processes(data_dir))
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", int((data_dir / "postgres" / "port").read_text())))
+        squatter.listen()
+        for pid in standing:
+            os.kill(pid, signal.SIGCONT)
+        wait_for(lambda: server.chat("nog eens") == 200, seconds=60)
+    assert server.stop() == 0
+
+
+def test_a_worker_whose_inside_was_killed_does_not_keep_the_database_running(data_dir: Path, tmp_path: Path) -> None:
+    server = Server(data_dir, cwd=tmp_path)
+    server.wait_until_announced()
+    leader = server.pid_of("qcluster")
+    inside = [pid for pid, command in processes(data_dir).items() if "qcluster" in command and pid != leader]
+    os.kill(max(inside), signal.SIGKILL)
+    assert server.stop() == 0
+    assert processes(data_dir) == {}
 
 
 def test_when_the_server_itself_is_killed_its_processes_end_too(data_dir: Path, tmp_path: Path) -> None:
