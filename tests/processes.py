@@ -3,8 +3,11 @@
 import socket
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self").exists(), reason="asks Linux about processes, as the image does")
 
 
 def free_port() -> int:
