@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Self
 
@@ -51,6 +52,9 @@ class Child:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         self.process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_SECONDS)
@@ -84,6 +88,26 @@ class Child:
         """End what the process left behind; it leads a group, so nothing else is in it."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
+
+
+class Worker(Child):
+    """django-q2's cluster: a guard with processes of its own, which it replaces when one dies.
+
+    Not all die well. One that is killed while it takes a task from their queue leaves the queue locked for ever, and
+    the cluster looks alive and does nothing. So the whole of it is started again.
+    """
+
+    inside: frozenset[int] = frozenset()
+
+    def keep_alive(self) -> None:
+        inside = _processes_below(self.process.pid)
+        if self.process.poll() is None and not inside >= self.inside:
+            say("A process of the worker died; starting the worker again.")
+            self.stop()
+            self.start()
+            inside = frozenset()
+        self.inside = inside
+        super().keep_alive()
 
 
 def main() -> None:
@@ -139,7 +163,7 @@ def run(*, port: int) -> None:
             *("-m", "daphne", "-v", verbosity, "--fd", socket_number, "evi_site.asgi:application"),
             files=(listener.fileno(),),
         )
-        worker = Child("worker", "manage.py", "qcluster")
+        worker = Worker("worker", "manage.py", "qcluster")
         children = [stack.enter_context(worker), stack.enter_context(web)]
         wait_until_ready(web, port=port)
         announce(port=port, made=accounts)
@@ -216,6 +240,15 @@ def say(text: str) -> None:
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _processes_below(pid: int) -> frozenset[int]:
+    """The children of a process and theirs; none where the system does not tell."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return frozenset()
+    return frozenset().union(map(int, children), *(_processes_below(int(child)) for child in children))
 
 
 def _end_with_parent() -> None:

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -214,13 +215,18 @@ def test_a_database_that_comes_back_on_another_port_is_found(data_dir: Path, tmp
     assert server.stop() == 0
 
 
-def test_a_worker_whose_inside_was_killed_does_not_keep_the_database_running(data_dir: Path, tmp_path: Path) -> None:
+def test_a_worker_whose_inside_was_killed_is_started_again_as_a_whole(data_dir: Path, tmp_path: Path) -> None:
     server = Server(data_dir, cwd=tmp_path)
     server.wait_until_announced()
-    leader = server.pid_of("qcluster")
-    inside = [pid for pid, command in processes(data_dir).items() if "qcluster" in command and pid != leader]
+    before = {pid for pid, command in processes(data_dir).items() if "qcluster" in command}
+    # All are there, and the server has seen them.
+    wait_for(lambda: len([c for c in processes(data_dir).values() if "qcluster" in c]) >= 6)
+    time.sleep(1)
+    inside = [pid for pid, c in processes(data_dir).items() if "qcluster" in c and os.getpgid(pid) != pid]
     os.kill(max(inside), signal.SIGKILL)
+    wait_for(lambda: server.runs("qcluster") and not before & processes(data_dir).keys(), seconds=60)
     assert server.stop() == 0
+    assert "A process of the worker died; starting the worker again." in server.said
     assert processes(data_dir) == {}
 
 
