@@ -156,7 +156,7 @@ def run(*, port: int) -> None:
     with ExitStack() as stack:
         if cluster:
             # Processes of the worker that had to be killed may take a moment to let go.
-            stack.callback(cluster.leave, patience=5)
+            stack.callback(cluster.leave, patience=1)
         socket_number = str(listener.fileno())
         web = Child(
             "web server",
