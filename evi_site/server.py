@@ -102,7 +102,7 @@ class Worker(Child):
     def keep_alive(self) -> None:
         inside = _processes_below(self.process.pid)
         if self.process.poll() is None and not inside >= self.inside:
-            say("A process of the worker died; starting the worker again.")
+            say("The worker lost a process and is stopped; starting it again.")
             self.stop()
             self.start()
             inside = frozenset()

@@ -226,7 +226,7 @@ def test_a_worker_whose_inside_was_killed_is_started_again_as_a_whole(data_dir: 
     os.kill(max(inside), signal.SIGKILL)
     wait_for(lambda: server.runs("qcluster") and not before & processes(data_dir).keys(), seconds=60)
     assert server.stop() == 0
-    assert "A process of the worker died; starting the worker again." in server.said
+    assert "The worker lost a process and is stopped; starting it again." in server.said
     assert processes(data_dir) == {}
 
 
