@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class AgentbridgeConfig(AppConfig):
+    name = "agentbridge"
+    verbose_name = "Kennis"
