@@ -40,7 +40,7 @@ def make_first_accounts() -> FirstAccounts:
 
 
 @transaction.atomic
-def create_api_key(*, name: str, client: str) -> str:
+def create_api_key(*, name: str, client: str, in_line: bool = False) -> str:
     """A new key, in the clear this one time. `client` is made if there is none of that name."""
     # What a terminal could not decode is not printable either.
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
@@ -51,7 +51,7 @@ def create_api_key(*, name: str, client: str) -> str:
     if not owner.is_active:
         raise ValidationError(f"The client {client} is switched off. Switch it on in the admin first.")
     token = f"evi_{secrets.token_hex(32)}"
-    ApiKey.objects.store(token, name=name.strip(), client=owner)
+    ApiKey.objects.store(token, name=name.strip(), client=owner, in_line=in_line)
     return token
 
 

@@ -287,16 +287,15 @@ class MessageAdmin(TolerantAdmin):
 class ApiKeyAdmin(TolerantAdmin):
     """Deleting a key revokes it."""
 
-    list_display = ("name", "client", "prefix", "created_at", "last_used_at")
+    list_display = ("name", "client", "prefix", "in_line", "created_at", "last_used_at")
     list_select_related = ("client",)
     search_fields = ("name", "prefix", "client__username")
-    fields = ("name", "client", "prefix", "created_at", "last_used_at")
+    fields = ("name", "in_line", "client", "prefix", "created_at", "last_used_at")
+    # Whose key it is stays: another client's sessions are not opened by a slip of the mouse.
+    readonly_fields = ("client", "prefix", "created_at", "last_used_at")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         # `manage.py create_api_key` makes them, and shows them once.
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:
         return False
 
 

@@ -71,6 +71,20 @@ class TooManyRequestsError(EviError):
         )
 
 
+class SessionBusyError(EviError):
+    """For a client that lets its questions wait in line."""
+
+    status = 429
+    code = "session_busy"
+
+    def __init__(self, *, retry_after: int) -> None:
+        super().__init__(
+            "Earlier questions in this session are still being answered. "
+            f"Try again in {retry_after} seconds, or use another session.",
+            headers={"Retry-After": str(retry_after)},
+        )
+
+
 class ModelFailedError(EviError):
     status = 502
     code = "model_error"

@@ -264,9 +264,9 @@ class Message(models.Model):
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
-    def store(self, token: str, *, name: str, client: User) -> ApiKey:
+    def store(self, token: str, *, name: str, client: User, in_line: bool = False) -> ApiKey:
         """Keep a key as its hash, and as much of its beginning as lets people tell keys apart."""
-        return self.create(name=name, client=client, prefix=token[:12], digest=self.digest(token))
+        return self.create(name=name, client=client, in_line=in_line, prefix=token[:12], digest=self.digest(token))
 
     def opened_by(self, token: str) -> ApiKey | None:
         """The key that `token` is, if its client may come in."""
@@ -285,6 +285,11 @@ class ApiKey(models.Model):
     name = models.TextField("naam")
     prefix = models.TextField("begin", editable=False)
     digest = models.TextField(editable=False)
+    in_line = models.BooleanField(
+        "vragen op hun beurt",
+        db_default=False,
+        help_text="Een vraag wacht tot de vorige in hetzelfde gesprek beantwoord is. Anders lopen ze naast elkaar.",
+    )
     created_at = models.DateTimeField("gemaakt", db_default=Now(), editable=False)
     last_used_at = models.DateTimeField("laatst gebruikt", null=True, editable=False)
 

@@ -5,61 +5,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, ClassVar, ParamSpec, TypeVar
-from uuid import UUID, uuid4
+from typing import Any, ClassVar
+from uuid import UUID
 
 from django.conf import settings
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError
 from pydantic_ai import exceptions as model_errors
 from pydantic_ai.models import Model
 
 from agentbridge import agent
-from agentbridge.history import HistoryItem
 from agentbridge.providers import model_for
-from agentbridge.tokens import within_budget
+from conversations.database import in_database
 from conversations.errors import (
     BadRequestError,
     EviError,
     ModelFailedError,
     ModelTimeoutError,
     ModelUnavailableError,
-    SessionNotFoundError,
 )
-from conversations.models import Channel, Message, Session, Status
-from conversations.retries import Attempt, find_by_key, find_repeated, request_key
+from conversations.models import Message, Session, Status
+from conversations.openings import (
+    LOOK_AGAIN_SECONDS,
+    Opening,
+    TurnRequest,
+    open_in_line,
+    open_turn,
+    opening_of,
+    reopen_turn,
+)
+from conversations.retries import Attempt, find_by_key, find_repeated
 
 logger = logging.getLogger(__name__)
-P = ParamSpec("P")
-T = TypeVar("T")
-
-# The database's phases of all turns. Few threads are enough, because none of them ever waits for a model.
-_database = ThreadPoolExecutor(8, thread_name_prefix="turn-database")
-# How often a repeated request looks for the answer that another process is working on.
-LOOK_AGAIN_SECONDS = 0.25
-
-
-@dataclass(frozen=True)
-class TurnRequest:
-    """One question, and everything that decides where it belongs."""
-
-    prompt: str
-    session_id: UUID | None = None
-    owner_id: int | None = None
-    user_id: str = ""
-    channel: Channel = Channel.API
-    create_unknown: bool = True
-    # What the client says was said before. It begins a session that EVI does not have yet, and it is all there is
-    # when nothing is to be stored.
-    history: tuple[HistoryItem, ...] = ()
-    store: bool = True
-    # A repeated request is known by its key, or by being called one.
-    idempotency_key: str = ""
-    is_retry: bool = False
-    model_settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -112,16 +90,6 @@ async def stream_turn(request: TurnRequest) -> AsyncGenerator[Event]:
         turn.listeners -= 1
         if not turn.listeners:
             await turn.break_off()
-
-
-@dataclass(frozen=True)
-class Opening:
-    """A question in its place, ready for the agent."""
-
-    session_id: UUID | None
-    question_id: UUID | None
-    context: list[HistoryItem]
-    context_tokens: int
 
 
 class Turn:
@@ -248,7 +216,7 @@ async def _turn_for(request: TurnRequest) -> Turn | StoredTurn:
     """A new turn, or the one that this request asks for again."""
     if not request.store:
         recent = request.history[-settings.EVI.context_messages :] if settings.EVI.context_messages else ()
-        return Turn(_opening(request, recent), request)
+        return Turn(opening_of(request, recent), request)
     # A client that leaves while its question is being stored has asked it all the same.
     return await asyncio.shield(asyncio.ensure_future(_stored_turn(request)))
 
@@ -257,7 +225,10 @@ async def _stored_turn(request: TurnRequest) -> Turn | StoredTurn:
     if attempt := await _earlier_attempt(request):
         return await _take_up(attempt, request)
     try:
-        opening = await in_database(_open, request)
+        if request.in_line and request.session_id:
+            opening = await open_in_line(request, session_id=request.session_id)
+        else:
+            opening = await in_database(open_turn, request)
     except IntegrityError:
         # The same key, a moment ago.
         attempt = await _earlier_attempt(request)
@@ -269,7 +240,7 @@ async def _stored_turn(request: TurnRequest) -> Turn | StoredTurn:
 
 async def _earlier_attempt(request: TurnRequest) -> Attempt | None:
     if request.idempotency_key:
-        return await in_database(find_by_key, _request_key(request))
+        return await in_database(find_by_key, request.request_key)
     if not request.is_retry:
         return None
     return await in_database(
@@ -298,75 +269,7 @@ async def _take_up(attempt: Attempt, request: TurnRequest) -> Turn | StoredTurn:
         attempt = await in_database(Attempt.of, question)
     if attempt.answer and attempt.answer.status == Status.COMPLETE:
         return StoredTurn(_stored_reply(attempt.answer))
-    return Turn(await in_database(_reopen, question, request), request)
-
-
-def _open(request: TurnRequest) -> Opening:
-    """Store the question and load what came before it."""
-    session_id = request.session_id or uuid4()
-    begin = partial(
-        Session.objects.begin_turn,
-        session_id=session_id,
-        content=request.prompt,
-        owner_id=request.owner_id,
-        user_id=request.user_id,
-        channel=request.channel,
-        create=request.create_unknown or request.session_id is None,
-        request_key=_request_key(request),
-    )
-    try:
-        if request.history and request.session_id is None:
-            with transaction.atomic():
-                Session.objects.take_in(
-                    session_id=session_id,
-                    owner_id=request.owner_id,
-                    user_id=request.user_id,
-                    channel=request.channel,
-                    said=[(item.role, item.content) for item in request.history],
-                )
-                start = begin()
-        else:
-            start = begin()
-    except Session.DoesNotExist:
-        raise SessionNotFoundError(session_id) from None
-    return _opening(request, _history(start.context), session_id=session_id, question_id=start.question_id)
-
-
-def _reopen(question: Message, request: TurnRequest) -> Opening:
-    """A stored question once more, with what came before it."""
-    context = Message.objects.last_in_session(question.session_id, limit=settings.EVI.context_messages, before=question)
-    return _opening(request, _history(context), session_id=question.session_id, question_id=question.id)
-
-
-def _opening(
-    request: TurnRequest,
-    said: Sequence[HistoryItem],
-    *,
-    session_id: UUID | None = None,
-    question_id: UUID | None = None,
-) -> Opening:
-    context, tokens = within_budget(said, question=request.prompt, budget=settings.EVI.context_tokens)
-    return Opening(session_id, question_id, context, tokens)
-
-
-async def in_database(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run one phase on the database in a thread of its own, with a connection for just that long."""
-
-    def phase() -> T:
-        try:
-            return function(*args, **kwargs)
-        finally:
-            connection.close()
-
-    return await asyncio.get_running_loop().run_in_executor(_database, phase)
-
-
-def _history(messages: Sequence[Message]) -> list[HistoryItem]:
-    return [HistoryItem(role=message.role, content=message.content) for message in messages]
-
-
-def _request_key(request: TurnRequest) -> str:
-    return request_key(owner_id=request.owner_id, user_id=request.user_id, idempotency_key=request.idempotency_key)
+    return Turn(await in_database(reopen_turn, question, request), request)
 
 
 def _metadata(reply: Reply, opening: Opening) -> dict[str, Any]:

@@ -27,7 +27,7 @@ FIRST_RUN_SECRETS: dict[str, Callable[[], str]] = {
     "EVI_API_KEY": lambda: f"evi_{secrets.token_hex(32)}",
 }
 # What a message never repeats.
-SECRET_VARIABLES = {*FIRST_RUN_SECRETS, "DATABASE_URL", "EVI_MODEL_API_KEY"}
+SECRET_VARIABLES = {*FIRST_RUN_SECRETS, "DATABASE_URL", "EVI_MODEL_API_KEY", "EVI_EMBEDDING_API_KEY"}
 
 
 class Environment(BaseSettings):
@@ -57,6 +57,11 @@ class Environment(BaseSettings):
     model_api_key: str = ""
     model_fallbacks: Annotated[list[str], NoDecode] = []
     model_timeout: float = Field(60, gt=0, le=3600)
+    embedding_model: str = "bundled"
+    embedding_base_url: str = ""
+    embedding_api_key: str = ""
+    telemetry_url: str = ""
+    telemetry_content: bool = False
     unknown_session: Literal["", "create", "reject"] = ""
     context_messages: int = Field(10, ge=0, le=1000)
     context_tokens: int = Field(8000, ge=100)

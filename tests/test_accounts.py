@@ -53,6 +53,12 @@ def test_without_secrets_no_account_is_made(settings: Settings) -> None:
     assert not User.objects.exists()
 
 
+@pytest.mark.parametrize(("arguments", "in_line"), [((), False), (("--in-line",), True)])
+def test_a_key_says_whether_questions_wait_in_line(arguments: tuple[str, ...], in_line: bool) -> None:
+    create_api_key("openwebui", *arguments)
+    assert ApiKey.objects.get().in_line == in_line
+
+
 def test_a_key_is_printed_once_and_stored_as_a_hash() -> None:
     token = create_api_key("openwebui")
     key = ApiKey.objects.get()

@@ -227,6 +227,7 @@ MIGRATIONS = [
     "0004_api_keys",
     "0005_answers_retries_and_lists",
     "0006_sensible_times",
+    "0007_questions_in_line",
 ]
 
 

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,11 +17,12 @@ import httpx
 import openai
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from conversations.accounts import create_api_key
 from conversations.models import ApiKey, Message, Session
 from evi_site.environment import BASE_DIR
-from tests.processes import free_port, wait_for
+from tests.processes import coverage_variables, free_port, wait_for
 from tests.stub_model import StubModel
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,6 +49,7 @@ class Site:
             "EVI_MODEL": "stub",
             "EVI_MODEL_BASE_URL": stub.base_url,
             "EVI_RATE_LIMIT": "100000",
+            **coverage_variables(),
             **variables,
         }
         self.start()
@@ -344,6 +348,92 @@ class TestTwoAtOnce:
         for message in stored:
             if message.role == "assistant":
                 assert message.content == f"You said: {questions[message.reply_to]} "  # type: ignore[index]
+
+
+class TestInLine:
+    """A client whose key says so has its questions answered one after the other."""
+
+    @pytest.fixture
+    def key(self) -> str:
+        return create_api_key(name="test", client="client", in_line=True)
+
+    def test_a_question_waits_for_the_answer_before_it(self, client: openai.OpenAI, stub: StubModel) -> None:
+        _, session_id = ask(client, "first")
+        with ThreadPoolExecutor(3) as pool:
+            asked = [pool.submit(ask, client, "wait one", session_id)]
+            wait_for(lambda: stub.calls["wait one"] == 1)
+            asked.append(pool.submit(ask, client, "two", session_id))
+            # Another session is another line.
+            assert ask(client, "elsewhere")[0]
+            assert [text for _, text, _ in said_in(session_id)] == ["first", "You said: first ", "wait one"]
+            stub.go_on.set()
+            answers = [future.result()[0].strip() for future in asked]
+        assert answers == ["You said: wait one", "You said: two"]
+        assert [text.strip() for _, text, _ in said_in(session_id)[2:]] == ["wait one", answers[0], "two", answers[1]]
+        # It was given the answer it waited for.
+        assert "You said: wait one " in given_to(stub)
+
+    def test_many_are_answered_one_by_one(self, client: openai.OpenAI) -> None:
+        session_id = ask(client, "first")[1]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda n: ask(client, f"question {n}", session_id), range(8)))
+        said = said_in(session_id)
+        assert [role for role, _, _ in said] == ["user", "assistant"] * 9
+        for (_, question, _), (_, answer, _) in zip(said[::2], said[1::2], strict=True):
+            assert answer.strip() == f"You said: {question}"
+
+    def test_the_line_is_one_for_all_processes(
+        self, client: openai.OpenAI, site: Site, stub: StubModel, key: str
+    ) -> None:
+        second = Site(site.environment["DATABASE_URL"], stub)
+        session_id = str(uuid4())
+        chat = {"X-Session-ID": session_id, "Authorization": f"Bearer {key}"}
+
+        def ask_at(url: str, text: str) -> httpx.Response:
+            return httpx.post(f"{url}/chat", json={"query": text}, headers=chat, timeout=60)
+
+        try:
+            with ThreadPoolExecutor(2) as pool:
+                # Neither process has seen this session before.
+                first = pool.submit(ask_at, site.url, "wait one")
+                wait_for(lambda: stub.calls["wait one"] == 1)
+                next_one = pool.submit(ask_at, second.url, "two")
+                time.sleep(1)
+                assert len(said_in(session_id)) == 1
+                stub.go_on.set()
+                assert first.result().status_code == next_one.result().status_code == 200
+        finally:
+            second.stop()
+        assert [role for role, _, _ in said_in(session_id)] == ["user", "assistant"] * 2
+
+    def test_a_line_that_does_not_move_is_said_so(self, site: Site, stub: StubModel, key: str) -> None:
+        stub.reset()
+        impatient = Site(site.environment["DATABASE_URL"], stub, EVI_MODEL_TIMEOUT="1")
+        session_id = str(uuid4())
+        # Two processes that do not agree on how long an answer may take: the longer one is still at it.
+        chat = {"X-Session-ID": session_id, "Authorization": f"Bearer {key}"}
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                slow = pool.submit(httpx.post, f"{site.url}/chat", json={"query": "wait one"}, headers=chat, timeout=60)
+                wait_for(lambda: stub.calls["wait one"] == 1)
+                Message.objects.filter(session_id=session_id).update(created_at=timezone.now() + timedelta(minutes=1))
+                refused = httpx.post(f"{impatient.url}/chat", json={"query": "two"}, headers=chat, timeout=60)
+                stub.go_on.set()
+                assert slow.result().status_code == 200
+        finally:
+            impatient.stop()
+        assert refused.status_code == 429
+        assert refused.headers["Retry-After"] == "1"
+        assert "still being answered" in refused.json()["detail"]
+        assert len(said_in(session_id)) == 2
+
+    def test_a_question_that_a_dead_process_left_does_not_hold_the_line_up_for_ever(
+        self, client: openai.OpenAI
+    ) -> None:
+        _, session_id = ask(client, "first")
+        Message.objects.create(session_id=session_id, role="user", content="left behind")
+        Message.objects.filter(session_id=session_id).update(created_at=timezone.now() - timedelta(minutes=2))
+        assert ask(client, "next", session_id)[0].strip() == "You said: next"
 
 
 class TestWhoMay:

@@ -30,23 +30,31 @@ LAST_USED_STEP = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
-class Caller:
-    """The client and the person behind it. Without an owner: somebody on this machine, in development."""
+class Client:
+    """Who has come in by a key. Without an owner: somebody on this machine, in development."""
 
     owner_id: int | None
-    user_id: str
+    in_line: bool = False
+
+
+@dataclass(frozen=True)
+class Caller(Client):
+    """The client and the person behind it."""
+
+    user_id: str = ""
 
 
 def identify(request: HttpRequest, *, user: str | None = None) -> Caller:
     """The caller, or a refusal. `user` is the person as the request's body names them."""
-    return Caller(owner_id=authenticate(request), user_id=person_of(request, user=user))
+    client = authenticate(request)
+    return Caller(client.owner_id, client.in_line, person_of(request, user=user))
 
 
-def authenticate(request: HttpRequest) -> int | None:
-    """The client whose key this is, or a refusal; None for somebody on this machine, in development."""
-    client_id = _client(request)
-    _count(client_id)
-    return client_id
+def authenticate(request: HttpRequest) -> Client:
+    """The client whose key this is, or a refusal."""
+    client = _client(request)
+    _count(client)
+    return client
 
 
 def person_of(request: HttpRequest, *, user: str | None) -> str:
@@ -78,11 +86,11 @@ def session_id_of(request: HttpRequest) -> UUID | None:
     return UUID(text)
 
 
-def _client(request: HttpRequest) -> int | None:
+def _client(request: HttpRequest) -> Client:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if not token:
         if settings.EVI.env == "development" and _is_loopback(request.META.get("REMOTE_ADDR", "")):
-            return None
+            return Client(owner_id=None)
         raise NotAuthenticatedError("Send an API key as 'Authorization: Bearer KEY'.")
     key = scheme.lower() == "bearer" and ApiKey.objects.opened_by(token.strip())
     if not key:
@@ -91,7 +99,7 @@ def _client(request: HttpRequest) -> int | None:
     ApiKey.objects.filter(Q(last_used_at=None) | Q(last_used_at__lt=now - LAST_USED_STEP), id=key.id).update(
         last_used_at=now
     )
-    return key.client_id
+    return Client(key.client_id, key.in_line)
 
 
 def _is_loopback(address: str) -> bool:
@@ -101,10 +109,10 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _count(client_id: int | None) -> None:
+def _count(client: Client) -> None:
     """Refuse a client that asks too much; counted for each process, in windows of a minute."""
     now = timezone.now()
-    window = f"requests:{client_id}:{now:%Y%m%d%H%M}"
+    window = f"requests:{client.owner_id}:{now:%Y%m%d%H%M}"
     cache.add(window, 0, timeout=60)
     if cache.incr(window) > settings.EVI.rate_limit:
         raise TooManyRequestsError(retry_after=60 - now.second)

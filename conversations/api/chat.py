@@ -12,7 +12,8 @@ from rest_framework.response import Response
 
 from conversations.api.access import session_id_of
 from conversations.api.views import EviAPIView, refusals
-from conversations.turns import TurnRequest, run_turn
+from conversations.openings import TurnRequest
+from conversations.turns import run_turn
 
 SESSION_HEADER = OpenApiParameter(
     "X-Session-ID",
@@ -86,6 +87,7 @@ class ChatView(EviAPIView):
                 session_id=session_id,
                 owner_id=caller.owner_id,
                 user_id=caller.user_id,
+                in_line=caller.in_line,
                 create_unknown=settings.EVI.unknown_session != "reject",
             )
         )

@@ -15,8 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agentbridge.history import HistoryItem
 from conversations.api.access import authenticate, check_size, person_of, session_id_of
+from conversations.database import in_database
 from conversations.errors import BadRequestError, EviError, NotFoundError, UnsupportedMediaTypeError
-from conversations.turns import Delta, Event, Reply, Started, TurnRequest, in_database, run_turn, stream_turn
+from conversations.openings import TurnRequest
+from conversations.turns import Delta, Event, Reply, Started, run_turn, stream_turn
 
 logger = logging.getLogger(__name__)
 
@@ -113,15 +115,16 @@ async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST":
         return method_not_allowed("POST")
     session_id = session_id_of(request)
-    client_id = await in_database(authenticate, request)
+    client = await in_database(authenticate, request)
     body = read_body(request)
     prompt, history = split(body.messages)
     turn = TurnRequest(
         prompt=prompt,
         history=history,
         session_id=session_id,
-        owner_id=client_id,
+        owner_id=client.owner_id,
         user_id=person_of(request, user=body.user),
+        in_line=client.in_line,
         create_unknown=settings.EVI.unknown_session == "create",
         store=body.store is not False,
         idempotency_key=request.headers.get("Idempotency-Key", "")[:255],

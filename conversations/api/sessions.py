@@ -24,9 +24,9 @@ from rest_framework.response import Response
 from conversations import transcripts
 from conversations.api.access import UUID4, Caller
 from conversations.api.views import EviAPIView, refusals
+from conversations.database import in_database
 from conversations.errors import BadRequestError, InvalidSessionIdError, NotFoundError
 from conversations.models import Channel, Message, Role, Session, SessionQuerySet, Status
-from conversations.turns import in_database
 
 MAX_TITLE_CHARS = 200
 MAX_PAGE = 100

@@ -14,11 +14,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("name", help="what the key is for, such as openwebui")
         parser.add_argument("--client", help="whose sessions it opens (default: a client called like the key)")
+        parser.add_argument("--in-line", action="store_true", help="a question waits for the one before it")
 
     @no_translations
-    def handle(self, *args: Any, name: str, client: str | None, **options: Any) -> None:
+    def handle(self, *args: Any, name: str, client: str | None, in_line: bool, **options: Any) -> None:
         try:
-            token = create_api_key(name=name, client=name if client is None else client)
+            token = create_api_key(name=name, client=name if client is None else client, in_line=in_line)
         except ValidationError as error:
             raise CommandError(" ".join(error.messages)) from error
         self.stdout.write(token)
