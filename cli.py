@@ -213,8 +213,9 @@ def ask(chat: Chat, question: str) -> Generator[str, None, None]:
             for event in events(response):
                 if event == "[DONE]":
                     return
-                if piece := piece_of(json.loads(event)).translate(CONTROL_CODES):
-                    yield piece
+                chunk = json.loads(event)
+                if piece := piece_of(chunk) + sources_of(chunk):
+                    yield piece.translate(CONTROL_CODES)
     except httpx.RequestError as error:
         if not begun:
             raise ChatError(unreachable(chat, error)) from error
@@ -233,6 +234,16 @@ def piece_of(chunk: dict[str, Any]) -> str:
     if error := chunk.get("error"):
         raise ChatError(server_trouble(error.get("code")))
     return "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
+
+
+def sources_of(chunk: dict[str, Any]) -> str:
+    """What the answer cites, as a list below it."""
+    lines = [
+        f"[{cited['marker']}] "
+        + ", ".join(filter(None, (cited["document_title"], cited.get("section"), cited["norm"])))
+        for cited in chunk.get("citations") or []
+    ]
+    return "\n\n" + "  \n".join(lines) if lines else ""
 
 
 def show(pieces: Iterator[str]) -> None:

@@ -7,7 +7,7 @@ from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from agentbridge import echo
+from agentbridge import echo, offline
 
 
 @cache
@@ -21,4 +21,9 @@ def model_for(name: str, *, base_url: str = "", api_key: str = "", fallbacks: tu
 
 
 def _known(name: str) -> Model:
-    return echo.echo_model() if name == echo.NAME else infer_model(name)
+    match name:
+        case offline.NAME:
+            return offline.offline_model()
+        case echo.NAME:
+            return echo.echo_model()
+    return infer_model(name)

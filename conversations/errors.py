@@ -85,6 +85,14 @@ class SessionBusyError(EviError):
         )
 
 
+class DatabaseAwayError(EviError):
+    status = 503
+    code = "database_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("EVI cannot reach its database at the moment. Please try again in a minute.")
+
+
 class ModelFailedError(EviError):
     status = 502
     code = "model_error"

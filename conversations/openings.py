@@ -16,9 +16,9 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
+from agentbridge.database import in_database
 from agentbridge.history import HistoryItem
 from agentbridge.tokens import within_budget
-from conversations.database import in_database
 from conversations.errors import SessionBusyError, SessionNotFoundError
 from conversations.models import Channel, Message, Role, Session
 from conversations.retries import request_key

@@ -11,15 +11,16 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.conf import settings
-from django.db import IntegrityError
+from django.db import IntegrityError, InterfaceError, OperationalError
 from pydantic_ai import exceptions as model_errors
 from pydantic_ai.models import Model
 
 from agentbridge import agent
+from agentbridge.database import in_database
 from agentbridge.providers import model_for
-from conversations.database import in_database
 from conversations.errors import (
     BadRequestError,
+    DatabaseAwayError,
     EviError,
     ModelFailedError,
     ModelTimeoutError,
@@ -66,6 +67,7 @@ class Reply:
     input_tokens: int
     output_tokens: int
     citations: list[dict[str, Any]] = field(default_factory=list)
+    search_results: dict[str, Any] = field(default_factory=dict)
 
 
 Event = Started | Delta | Reply
@@ -73,7 +75,10 @@ Event = Started | Delta | Reply
 
 async def run_turn(request: TurnRequest) -> Reply:
     """The whole answer. A client that leaves meanwhile finds it in the session."""
-    async for event in (await _turn_for(request)).events():
+    turn = await _turn_for(request)
+    # For good: whoever else listens and leaves, this answer is made to its end.
+    turn.listeners += 1
+    async for event in turn.events():
         if isinstance(event, Reply):
             return event
     raise AssertionError("a turn ends with a reply or an error")
@@ -139,9 +144,13 @@ class Turn:
             self._emit(await self._answer())
         except EviError as error:
             self._emit(error)
-        except Exception:
-            logger.exception("A turn failed")
-            self._emit(EviError("Something went wrong on EVI's side. Please try again."))
+        except (OperationalError, InterfaceError):
+            logger.exception("A turn lost the database")
+            self._emit(DatabaseAwayError())
+        except asyncio.CancelledError:
+            # Somebody may have come to listen in the last moment.
+            self._emit(EviError("The answer was broken off. Please ask again."))
+            raise
 
     async def _answer(self) -> Reply:
         said = ""
@@ -168,6 +177,11 @@ class Turn:
             status = Status.INTERRUPTED if said else Status.FAILED
             await self._store(said, status=status, metadata={"error": type(error).__name__})
             raise _explained(error) from error
+        except Exception as error:
+            # EVI's own fault. The question has its end all the same, and the next one does not wait for it.
+            logger.exception("A turn failed")
+            await self._store(said, status=Status.FAILED, metadata={"error": type(error).__name__})
+            raise EviError("Something went wrong on EVI's side. Please try again.") from error
         assert answer
         reply = Reply(
             session_id=self.opening.session_id,
@@ -176,6 +190,8 @@ class Turn:
             messages_in_context=len(self.opening.context),
             input_tokens=answer.input_tokens,
             output_tokens=answer.output_tokens,
+            citations=answer.citations,
+            search_results=answer.search_results,
         )
         await self._store(answer.text, status=Status.COMPLETE, metadata=_metadata(reply, self.opening))
         return reply
@@ -275,6 +291,7 @@ async def _take_up(attempt: Attempt, request: TurnRequest) -> Turn | StoredTurn:
 def _metadata(reply: Reply, opening: Opening) -> dict[str, Any]:
     return {
         "citations": reply.citations,
+        "search_results": reply.search_results,
         "model": reply.model,
         "tokens_used": reply.input_tokens + reply.output_tokens,
         "input_tokens": reply.input_tokens,
@@ -294,6 +311,7 @@ def _stored_reply(answer: Message) -> Reply:
         input_tokens=known.get("input_tokens", 0),
         output_tokens=known.get("output_tokens", 0),
         citations=known.get("citations", []),
+        search_results=known.get("search_results", {}),
     )
 
 

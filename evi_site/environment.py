@@ -52,7 +52,7 @@ class Environment(BaseSettings):
     api_key: str = ""
     time_zone: str = "Europe/Amsterdam"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    model: str = "echo"
+    model: str = "offline"
     model_base_url: str = ""
     model_api_key: str = ""
     model_fallbacks: Annotated[list[str], NoDecode] = []
@@ -60,6 +60,7 @@ class Environment(BaseSettings):
     embedding_model: str = "bundled"
     embedding_base_url: str = ""
     embedding_api_key: str = ""
+    sample: bool = True
     telemetry_url: str = ""
     telemetry_content: bool = False
     unknown_session: Literal["", "create", "reject"] = ""

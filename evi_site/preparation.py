@@ -1,9 +1,11 @@
 """What a database needs before EVI can use it."""
 
 import psycopg
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
+from agentbridge.ingest import load_sample
 from conversations.accounts import FirstAccounts, make_first_accounts
 
 # Any number that nothing else in this database locks.
@@ -15,7 +17,7 @@ class DatabaseAwayError(Exception):
 
 
 def prepare_database(*, verbosity: int = 1) -> FirstAccounts:
-    """Bring tables, schedules and first accounts up to date; of two that start at once, one waits for the other."""
+    """Bring tables, schedules, first accounts and sample up to date; of two that start at once, one waits."""
     try:
         # Past the pool, which would wait for a while and not say why.
         psycopg.connect(**{"connect_timeout": 10, **connection.get_connection_params()}).close()
@@ -26,6 +28,10 @@ def prepare_database(*, verbosity: int = 1) -> FirstAccounts:
         cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         try:
             call_command("migrate", interactive=False, verbosity=verbosity)
-            return make_first_accounts()
+            accounts = make_first_accounts()
+            # People in production would take it for their own rules.
+            if settings.EVI.env == "development" and settings.EVI.sample:
+                load_sample(announce=lambda: print("Taking in the sample of guidelines and products …", flush=True))
+            return accounts
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])

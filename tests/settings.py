@@ -12,6 +12,8 @@ for name in [name for name in os.environ if name.startswith("EVI_") or name == "
 Environment.model_config["env_file"] = None
 scratch = tempfile.TemporaryDirectory(prefix="evi-test-")
 os.environ["EVI_DATA_DIR"] = str(Path(scratch.name).resolve())
+# Says what it was given; the tests of the specialist name theirs.
+os.environ["EVI_MODEL"] = "echo"
 
 from evi_site.settings import *  # noqa: E402, F403
 

@@ -4,6 +4,9 @@
 "wait then say …"        holds the answer until the test lets it go
 "break after two words"  closes the connection in mid-answer
 "fail with 500"          answers with that status
+"fail with 500 at first" does so until the test lets it go, and then answers
+"look up ladders"        uses EVI's search_guidelines for "ladders", then answers with markers, some of them made up
+"look up ladders for ever"  never stops looking it up
 """
 
 import json
@@ -41,10 +44,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        question = body["messages"][-1]["content"]
+        spoken = [message["content"] for message in body["messages"] if message["role"] == "user"]
+        question = spoken[-1] if spoken else ""
+        has_looked_up = body["messages"][-1]["role"] == "tool"
         self.server.requests.append(body)
         self.server.calls[question] += 1
-        if failing := re.search(r"fail with (\d+)", question):
+        failing = re.search(r"fail with (\d+)( at first)?", question)
+        if failing and not (failing[2] and self.server.go_on.is_set()):
             return self._fail(int(failing[1]))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -52,18 +58,26 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Connection", "close")
         self.end_headers()
-        words = f"You said: {question}".split()
+        wanted = re.search(r"look up (\w+)( for ever)?", question)
+        if wanted and (wanted[2] or not has_looked_up):
+            call = {"name": "search_guidelines", "arguments": json.dumps({"query": wanted[1]})}
+            calls = [{"index": 0, "id": f"call{len(self.server.requests)}", "type": "function", "function": call}]
+            self._send({"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": calls}}]})
+            return self._end("tool_calls")
+        words = (f"You said: {question}" if not wanted else "Found it [1] and made it up [9] .").split()
         for number, word in enumerate(words):
             if number == 2 and "wait" in question:
                 self.server.go_on.wait(30)
             if number == 2 and "break" in question:
                 return None
             self._send({"choices": [{"index": 0, "delta": {"role": "assistant", "content": f"{word} "}}]})
-        self._send({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        return self._end("stop")
+
+    def _end(self, reason: str) -> None:
+        self._send({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
         self._send({"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}})
         self._write(b"data: [DONE]\n\n")
         self._write(b"")
-        return None
 
     def _send(self, fields: dict[str, Any]) -> None:
         chunk = {"id": "stub", "object": "chat.completion.chunk", "created": 1, "model": "stub", **fields}

@@ -5,6 +5,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from evi_site.environment import BASE_DIR
 
 NUMBERS = [*range(1, 8), *range(101, 109), *range(201, 208), *range(301, 303), *range(401, 404)]
@@ -51,3 +53,11 @@ def test_a_criterion_without_a_test_is_admitted() -> None:
     page = Path(BASE_DIR / "docs" / "acceptance.md").read_text()
     silent = [criterion for criterion, tests in mapped_tests().items() if not tests]
     assert [line for line in silent if not re.search(rf"^\| {line} .*{STILL_TO_COME}", page, re.MULTILINE)] == []
+
+
+@pytest.mark.ac("AC-FEAT-008-403")
+def test_every_manual_scenario_was_walked_and_passed() -> None:
+    guide = Path(BASE_DIR / "docs" / "manual-test.md").read_text()
+    scenarios = re.findall(r"^(\d+)\. \*\*", guide, re.MULTILINE)
+    *_, last_walk = re.findall(r"^\| 20\d\d-\d\d-\d\d \|[^|]+\|([^|]+)\|", guide, re.MULTILINE)
+    assert re.findall(r"\d+", last_walk) == scenarios

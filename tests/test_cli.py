@@ -132,7 +132,7 @@ def running(data_dir: Path, **variables: str) -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def server(data_dir: Path) -> Iterator[Server]:
     """EVI with the model that shows what it was given."""
-    with running(data_dir) as server:
+    with running(data_dir, EVI_MODEL="echo") as server:
         yield server
 
 

@@ -247,6 +247,7 @@ def test_hard_stop_loses_nothing(survived: dict[str, list[tuple[Any, ...]]]) -> 
 
 
 @pytest.mark.ac("AC-FEAT-008-006")
+@pytest.mark.ac("AC-FEAT-008-402")
 @pytest.mark.usefixtures("survived")
 def test_session_of_five_messages_goes_on_after_a_hard_stop(production: Production) -> None:
     session_id = ONGOING[:-1] + "1"

@@ -51,7 +51,14 @@ class Server:
         self.port = free_port()
         self.process = subprocess.Popen(
             [BASE_DIR / "script" / "server", *(arguments or ("--port", str(self.port)))],
-            env={"PATH": os.environ["PATH"], "HOME": str(cwd), "EVI_DATA_DIR": str(data_dir), **variables},
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(cwd),
+                "EVI_DATA_DIR": str(data_dir),
+                # It takes a few seconds, and few of these tests ask for anything that it knows.
+                "EVI_SAMPLE": "false",
+                **variables,
+            },
             cwd=cwd,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

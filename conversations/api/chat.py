@@ -10,7 +10,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from conversations.api.access import session_id_of
+from conversations.api.access import identify, session_id_of
 from conversations.api.views import EviAPIView, refusals
 from conversations.openings import TurnRequest
 from conversations.turns import run_turn
@@ -53,16 +53,34 @@ class ChatRequestSerializer(serializers.Serializer[Any]):
         return value
 
 
+class CitationSerializer(serializers.Serializer[Any]):
+    """A piece of a guideline, or a product, that the answer rests on."""
+
+    marker = serializers.IntegerField(help_text="The number that the text cites it by, as in [1].")
+    kind = serializers.ChoiceField(["guideline", "product"])
+    source = serializers.CharField()  # type: ignore[assignment]  # a field of that name is a field all the same
+    chunk_id = serializers.UUIDField(help_text="The piece itself, or the product.")
+    similarity = serializers.FloatField()
+    document_title = serializers.CharField(help_text="The guideline's title, or the product's name.")
+    norm = serializers.CharField(allow_blank=True)
+    url = serializers.URLField(allow_blank=True)
+    section = serializers.CharField(required=False)
+    version = serializers.CharField(required=False)
+    language = serializers.CharField(required=False)
+    category = serializers.CharField(required=False)
+
+
 class ChatMetadataSerializer(serializers.Serializer[Any]):
     messages_in_context = serializers.IntegerField()
     session_id = serializers.UUIDField()
     model = serializers.CharField()
     tokens_used = serializers.IntegerField()
+    search_results = serializers.DictField(help_text="What was searched for, how much was found and in what time.")
 
 
 class ChatResponseSerializer(serializers.Serializer[Any]):
     answer = serializers.CharField()
-    citations = serializers.ListField(child=serializers.DictField())
+    citations = CitationSerializer(many=True)
     metadata = ChatMetadataSerializer()
 
 
@@ -78,7 +96,7 @@ class ChatView(EviAPIView):
         session_id = session_id_of(request._request)
         body = ChatRequestSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        caller = self.identify(request, user=body.validated_data.get("user"))
+        caller = identify(request._request, user=body.validated_data.get("user"))
         # The model takes its time; the connection that found the key goes back to the pool meanwhile.
         connection.close()
         reply = async_to_sync(run_turn)(
@@ -96,6 +114,7 @@ class ChatView(EviAPIView):
             "session_id": str(reply.session_id),
             "model": reply.model,
             "tokens_used": reply.input_tokens + reply.output_tokens,
+            "search_results": reply.search_results,
         }
         return Response(
             {"answer": reply.text, "citations": reply.citations, "metadata": metadata},

@@ -9,14 +9,16 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from agentbridge.citations import MARKER
+from agentbridge.database import in_database
 from agentbridge.history import HistoryItem
 from conversations.api.access import authenticate, check_size, person_of, session_id_of
-from conversations.database import in_database
-from conversations.errors import BadRequestError, EviError, NotFoundError, UnsupportedMediaTypeError
+from conversations.errors import BadRequestError, DatabaseAwayError, EviError, NotFoundError, UnsupportedMediaTypeError
 from conversations.openings import TurnRequest
 from conversations.turns import Delta, Event, Reply, Started, run_turn, stream_turn
 
@@ -104,7 +106,11 @@ def openai_errors(view: View) -> View:
         try:
             return await view(request, *args, **kwargs)
         except EviError as error:
-            return JsonResponse(error_body(error), status=error.status, headers=error.headers)
+            refused = error
+        except (OperationalError, InterfaceError):
+            logger.exception("The database is away")
+            refused = DatabaseAwayError()
+        return JsonResponse(error_body(refused), status=refused.status, headers=refused.headers)
 
     return wrapped
 
@@ -138,6 +144,7 @@ async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     return JsonResponse(completion(reply), headers=session_header(reply.session_id))
 
 
+@csrf_exempt
 @openai_errors
 async def models(request: HttpRequest) -> HttpResponseBase:
     if request.method not in ("GET", "HEAD"):
@@ -146,6 +153,7 @@ async def models(request: HttpRequest) -> HttpResponseBase:
     return JsonResponse({"object": "list", "data": [model_card()]})
 
 
+@csrf_exempt
 @openai_errors
 async def model(request: HttpRequest, model_id: str) -> HttpResponseBase:
     if request.method not in ("GET", "HEAD"):
@@ -207,7 +215,7 @@ async def streamed(events: AsyncGenerator[Event], *, include_usage: bool) -> Str
                 case Delta(text=text):
                     return line(choices=[choice({"content": text})])
                 case Reply():
-                    end = line(choices=[choice({}, "stop")])
+                    end = line(choices=[choice({}, "stop")], citations=event.citations)
                     return end + line(choices=[], usage=usage(event)) if include_usage else end
             raise AssertionError(event)
 
@@ -237,13 +245,37 @@ def completion(reply: Reply) -> dict[str, Any]:
         "choices": [
             {
                 "index": 0,
-                "message": {"role": "assistant", "content": reply.text, "refusal": None},
+                "message": {
+                    "role": "assistant",
+                    "content": reply.text,
+                    "refusal": None,
+                    "annotations": annotations(reply),
+                },
                 "logprobs": None,
                 "finish_reason": "stop",
             }
         ],
         "usage": usage(reply),
+        "citations": reply.citations,
     }
+
+
+def annotations(reply: Reply) -> list[dict[str, Any]]:
+    """Where the text cites a source that has an address, in OpenAI's own shape."""
+    cited = {citation.get("marker"): citation for citation in reply.citations if citation.get("url")}
+    return [
+        {
+            "type": "url_citation",
+            "url_citation": {
+                "start_index": match.start(),
+                "end_index": match.end(),
+                "url": cited[marker]["url"],
+                "title": cited[marker].get("document_title", ""),
+            },
+        }
+        for match in MARKER.finditer(reply.text)
+        if (marker := int(match[1])) in cited
+    ]
 
 
 def usage(reply: Reply) -> dict[str, int]:

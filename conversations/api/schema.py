@@ -62,7 +62,7 @@ def _plain_paths() -> Schema:
                 "operationId": "list_models",
                 "summary": "The models there are: EVI",
                 "tags": ["v1"],
-                "responses": {"200": _json("The models", "ModelList"), **_openai_errors(401, 429)},
+                "responses": {"200": _json("The models", "ModelList"), **_openai_errors(401, 429, 503)},
             }
         },
         "/v1/models/{model_id}": {
@@ -71,7 +71,7 @@ def _plain_paths() -> Schema:
                 "summary": "One model",
                 "tags": ["v1"],
                 "parameters": [model_id],
-                "responses": {"200": _json("The model", "Model"), **_openai_errors(401, 404, 429)},
+                "responses": {"200": _json("The model", "Model"), **_openai_errors(401, 404, 429, 503)},
             }
         },
         "/healthz": _open("healthz", "Whether the process answers", {"200": health["200"]}),
@@ -102,7 +102,7 @@ def _openai_errors(*statuses: int) -> Schema:
         429: "Too many requests; Retry-After says when to come back",
         500: "Something went wrong on EVI's side",
         502: "The model failed",
-        503: "The model cannot be reached",
+        503: "The model or the database cannot be reached",
         504: "The model took too long",
     }
     return {str(status): _json(meanings[status], "OpenAIError") for status in statuses}
@@ -137,12 +137,17 @@ def _completion_schemas() -> Schema:
     nothing_or_text = {"type": ["string", "null"]}
     error = _object(message=STRING, type=STRING, param=nothing_or_text, code=nothing_or_text)
     chunk = _object(**answer, object={"const": "chat.completion.chunk"}, choices={"type": "array", "items": piece})
-    chunk["properties"]["usage"] = usage
+    citations = {"type": "array", "items": {"$ref": "#/components/schemas/Citation"}}
+    chunk["properties"] |= {"usage": usage, "citations": citations}
     return {
         **parts,
         CompletionRequest.__name__: body,
         "ChatCompletion": _object(
-            **answer, object={"const": "chat.completion"}, choices={"type": "array", "items": choice}, usage=usage
+            **answer,
+            object={"const": "chat.completion"},
+            choices={"type": "array", "items": choice},
+            usage=usage,
+            citations=citations,
         ),
         "ChatCompletionChunk": chunk,
         "Model": model,

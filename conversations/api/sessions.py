@@ -21,10 +21,10 @@ from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from agentbridge.database import in_database
 from conversations import transcripts
-from conversations.api.access import UUID4, Caller
+from conversations.api.access import UUID4, Caller, identify
 from conversations.api.views import EviAPIView, refusals
-from conversations.database import in_database
 from conversations.errors import BadRequestError, InvalidSessionIdError, NotFoundError
 from conversations.models import Channel, Message, Role, Session, SessionQuerySet, Status
 
@@ -196,7 +196,7 @@ class SessionsAPIView(EviAPIView):
             if not UUID4.fullmatch(kwargs["session_id"]):
                 raise InvalidSessionIdError
             self.session_id = UUID(kwargs["session_id"])
-        self.caller = self.identify(request, user=request.query_params.get("user"))
+        self.caller = identify(request._request, user=request.query_params.get("user"))
 
     def sessions(self) -> SessionQuerySet:
         return Session.objects.for_owner(self.caller.owner_id, user_id=self.caller.user_id)

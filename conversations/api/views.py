@@ -1,10 +1,12 @@
 """What the DRF surfaces share: JSON in, JSON out, and every refusal as {"error", "detail"}, in English."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import IO, Any
 
 from django.core.exceptions import SuspiciousOperation
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.utils import translation
@@ -18,10 +20,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from conversations.api.access import Caller, check_size, identify
-from conversations.errors import BadRequestError, EviError, InvalidSessionIdError
+from conversations.api.access import check_size
+from conversations.errors import BadRequestError, DatabaseAwayError, EviError, InvalidSessionIdError
 
-MAX_USER_CHARS = 255
+logger = logging.getLogger(__name__)
 
 
 class ErrorSerializer(serializers.Serializer[Any]):
@@ -33,7 +35,7 @@ def refusals(*statuses: int) -> dict[int, OpenApiResponse]:
     """The refusals of a route, for the schema; every route can refuse a key and too many requests."""
     return {
         status: OpenApiResponse(ErrorSerializer, description=HTTPStatus(status).phrase)
-        for status in sorted({400, 401, 413, 429, *statuses})
+        for status in sorted({400, 401, 413, 429, 503, *statuses})
     }
 
 
@@ -60,7 +62,7 @@ class AlwaysJSON(DefaultContentNegotiation):
 
 
 class EviAPIView(APIView):
-    # `identify` knows the clients; Django's own sign-in is for the admin.
+    # `access.identify` knows the clients; Django's own sign-in is for the admin.
     authentication_classes = ()
     permission_classes = ()
     parser_classes = (JSONBody,)
@@ -76,17 +78,13 @@ class EviAPIView(APIView):
         super().initial(request, *args, **kwargs)
         check_size(request._request)
 
-    def identify(self, request: Request, *, user: str | None = None) -> Caller:
-        """The caller, with the name of a person that the database can keep."""
-        caller = identify(request._request, user=user)
-        if "\0" in caller.user_id or len(caller.user_id) > MAX_USER_CHARS:
-            raise BadRequestError(f"user: at most {MAX_USER_CHARS} characters, and no NUL characters.", param="user")
-        return caller
-
     def handle_exception(self, exc: Exception) -> Response:
         match exc:
             case InvalidSessionIdError():
                 return _refusal(400, "Invalid session_id format", "session_id must be a valid UUID")
+            case OperationalError() | InterfaceError():
+                logger.exception("The database is away")
+                return self.handle_exception(DatabaseAwayError())
             case EviError():
                 return _refusal(exc.status, exc.title, exc.message, headers=exc.headers)
             case ValidationError():

@@ -6,7 +6,7 @@ from evi_site.preparation import DatabaseAwayError, prepare_database
 
 
 class Command(BaseCommand):
-    help = "Bring the database up to date: tables, schedules, first accounts. Safe at any time, also twice at once."
+    help = "Bring the database up to date: tables, schedules, accounts, sample. Safe at any time, also twice at once."
 
     def handle(self, *args: Any, verbosity: int, **options: Any) -> None:
         try:

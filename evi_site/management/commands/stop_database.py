@@ -24,7 +24,14 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         self.stdout.write("Stopped the embedded database." if stopped else "The embedded database is not running.")
         if erase:
-            if not no_input and input(f"Remove all conversations in {cluster.folder}? Type yes: ") != "yes":
-                raise CommandError("Nothing was removed.")
+            if not no_input and not _agreed(f"Remove all conversations in {cluster.folder}? Type yes: "):
+                raise CommandError("Nothing was removed. Without a keyboard, say --no-input.")
             cluster.erase()
             self.stdout.write("Removed it.")
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question) == "yes"
+    except EOFError:
+        return False

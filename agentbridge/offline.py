@@ -1,0 +1,105 @@
+"""The model that needs no key and no network: it uses the same tools as a real one, and answers with what they find."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage, TextPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
+
+from agentbridge import extracts
+from agentbridge.history import HistoryItem
+from agentbridge.understanding import Intent, Understanding, understand
+
+NAME = "offline"
+
+
+def offline_model() -> FunctionModel:
+    return FunctionModel(stream_function=_respond, model_name=NAME)
+
+
+@dataclass
+class _Conversation:
+    """What was said, what is asked, and what the tools have returned for it."""
+
+    said: list[HistoryItem] = field(default_factory=list)
+    question: str = ""
+    returned: dict[str, Any] = field(default_factory=dict)
+
+
+async def _respond(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+    conversation = _read(messages)
+    meant = understand(conversation.question, said=conversation.said)
+    if call := _tool_call(meant, returned=conversation.returned):
+        name, arguments = call
+        yield {0: DeltaToolCall(name=name, json_args=json.dumps(arguments))}
+        return
+    # Weighing sentences takes the processor a moment, and others are waiting for theirs.
+    text = await asyncio.to_thread(_answer, meant, conversation)
+    for word in re.findall(r"\S+\s*", text):
+        yield word
+
+
+def _read(messages: Sequence[ModelMessage]) -> _Conversation:
+    conversation = _Conversation()
+    for message in messages:
+        for part in message.parts:
+            match part:
+                case UserPromptPart(content=content):
+                    if conversation.question:
+                        conversation.said.append(HistoryItem("user", conversation.question))
+                    conversation.question = str(content)
+                    conversation.returned.clear()
+                case TextPart(content=content):
+                    conversation.said += [
+                        HistoryItem("user", conversation.question),
+                        HistoryItem("assistant", content),
+                    ]
+                    conversation.question = ""
+                case ToolReturnPart(tool_name=tool, content=content):
+                    conversation.returned[tool] = content
+    return conversation
+
+
+def _tool_call(meant: Understanding, *, returned: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
+    """What has to be looked up before the question can be answered."""
+    calls: list[tuple[str, dict[str, str]]] = []
+    in_guidelines = "search_guidelines", {"query": meant.query, "language": meant.language}
+    if meant.intent is Intent.WHO or (meant.vague and not meant.query):
+        calls = [("list_subjects", {})]
+    elif meant.intent in (Intent.PRODUCTS, Intent.ITEM):
+        calls = [("search_products", {"query": meant.query})]
+        if returned.get("search_products") == []:
+            # Perhaps it was no product that was asked for.
+            calls.append(in_guidelines)
+    elif meant.intent in (Intent.GUIDELINE, Intent.MORE):
+        calls = [in_guidelines]
+    return next((call for call in calls if call[0] not in returned), None)
+
+
+def _answer(meant: Understanding, conversation: _Conversation) -> str:
+    language, returned = meant.language, conversation.returned
+    if any(isinstance(found, str) for found in returned.values()):
+        return extracts.phrase("broken", language=language)
+    match meant.intent:
+        case Intent.GREETING:
+            return extracts.phrase("greeting", language=language)
+        case Intent.THANKS:
+            return extracts.phrase("thanks", language=language)
+        case Intent.WHO:
+            return extracts.phrase("who", language=language, subjects=returned["list_subjects"])
+    if "list_subjects" in returned:
+        return extracts.phrase("unclear", language=language, subjects=returned["list_subjects"])
+    if products := returned.get("search_products"):
+        tell = extracts.about_product if meant.intent is Intent.ITEM else extracts.from_products
+        return tell(meant, products)
+    already = "\n".join(item.content for item in conversation.said if item.role == "assistant")
+    answer = extracts.from_guidelines(
+        meant, returned["search_guidelines"], already=already if meant.intent is Intent.MORE else ""
+    )
+    if "search_products" in returned and returned["search_guidelines"]:
+        return f"{extracts.phrase('no_products', language=language)} {answer}"
+    return answer

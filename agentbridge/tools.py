@@ -1,0 +1,208 @@
+"""The agent's tools: what a model may ask of the knowledge base, and what came of it in one turn."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+from uuid import UUID
+
+from pydantic_ai import RunContext
+from pydantic_ai.toolsets import FunctionToolset
+
+from agentbridge import retrieval
+from agentbridge.chunks import sentences
+from agentbridge.database import in_database
+from agentbridge.models import Document
+from agentbridge.retrieval import GuidelineHit, ProductHit
+from agentbridge.translations import in_language
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+MOST_RESULTS = 5
+# Text that speaks to the assistant instead of to people. A model is not given it at all, because no instruction makes
+# every model proof against it.
+SPEAKS_TO_THE_MODEL = re.compile(
+    r"\b(negeer|vergeet|ignore|disregard|forget)\b.{0,40}\b(instructies|instructions|regels|rules|prompts?|opdrachten)\b"
+    r"|\b(systeem|system)[ -]?prompt\b|\b(je|u) bent (nu|voortaan)\b|\byou are now\b|\bact as\b"
+    r"|\bals (ai|assistent|taalmodel)\b|\bas an? (ai|assistant|language model)\b|<\/?(system|assistant|user)>",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guideline:
+    """A piece of a guideline, as a model sees it; it is cited by its number."""
+
+    number: int
+    title: str
+    section: str
+    source: str
+    norm: str
+    language: str
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A product, as a model sees it; it is cited by its number."""
+
+    number: int
+    name: str
+    category: str
+    norm: str
+    description: str
+    price: str
+    subjects: tuple[str, ...]
+
+
+@dataclass
+class Findings:
+    """What the tools found in one turn. Only what is in here can be cited."""
+
+    sources: dict[int, dict[str, Any]] = field(default_factory=dict)
+    searches: list[dict[str, Any]] = field(default_factory=list)
+    _numbers: dict[UUID, int] = field(default_factory=dict)
+
+    def number(self, source_id: UUID, citation: dict[str, Any]) -> int:
+        """The number of a source, the same one when it is found again."""
+        number = self._numbers.setdefault(source_id, len(self._numbers) + 1)
+        self.sources[number] = citation
+        return number
+
+    def search_results(self) -> dict[str, Any]:
+        if not self.searches:
+            return {}
+        return {
+            "query": self.searches[-1]["query"],
+            "results_count": sum(search["results_count"] for search in self.searches),
+            "search_time_ms": round(sum(search["search_time_ms"] for search in self.searches), 1),
+            "searches": self.searches,
+        }
+
+
+toolset: FunctionToolset[Findings] = FunctionToolset()
+
+
+@toolset.tool
+async def search_guidelines(
+    context: RunContext[Findings], query: str, language: Literal["nl", "en"] = "nl"
+) -> list[Guideline] | str:
+    """Zoek in de richtlijnen. Geef als vraag een zin of trefwoorden die op zichzelf staan.
+
+    Args:
+        query: waarnaar te zoeken, zonder verwijzing naar eerdere berichten.
+        language: de taal waarin het antwoord komt; richtlijnen in die taal gaan voor.
+    """
+    hits = await _search(context.deps, "search_guidelines", _search_in_language, query, language=language)
+    return hits if isinstance(hits, str) else [_guideline(hit, context.deps) for hit in hits]
+
+
+@toolset.tool
+async def search_products(context: RunContext[Findings], query: str) -> list[Product] | str:
+    """Zoek producten die bij een onderwerp passen: valbeveiliging, gehoorbescherming, tillen.
+
+    Args:
+        query: het onderwerp of het soort product.
+    """
+    hits = await _search(context.deps, "search_products", retrieval.search_products, query, limit=MOST_RESULTS)
+    return hits if isinstance(hits, str) else [_product(hit, context.deps) for hit in hits]
+
+
+@toolset.tool
+async def list_subjects(context: RunContext[Findings]) -> list[str]:
+    """De onderwerpen waarover richtlijnen zijn, om te zeggen waarover vragen gesteld kunnen worden."""
+    return await in_database(_titles)
+
+
+async def _search(
+    findings: Findings, tool: str, search: Callable[..., Sequence[T]], query: str, **options: Any
+) -> Sequence[T] | str:
+    started = time.perf_counter()
+    hits: Sequence[T] = []
+    try:
+        hits = await in_database(search, query, **options)
+    except Exception:
+        # Whatever is wrong with the knowledge base, the person still gets an answer, if only that it is so.
+        logger.exception("A tool failed")
+        return "Zoeken lukt op dit moment niet."
+    finally:
+        findings.searches.append(
+            {
+                "tool": tool,
+                "query": query,
+                "results_count": len(hits),
+                "search_time_ms": round((time.perf_counter() - started) * 1000, 1),
+            }
+        )
+    return hits
+
+
+def _search_in_language(query: str, *, language: str) -> Sequence[GuidelineHit]:
+    return in_language(retrieval.search_guidelines(query, limit=MOST_RESULTS, language=language), language=language)
+
+
+def _guideline(hit: GuidelineHit, findings: Findings) -> Guideline:
+    citation = {
+        "kind": "guideline",
+        "source": hit.source or hit.norm or hit.title,
+        "chunk_id": str(hit.chunk_id),
+        "similarity": round(hit.score if hit.similarity is None else hit.similarity, 3),
+        "document_title": hit.title,
+        "section": hit.section,
+        "norm": hit.norm,
+        "version": hit.version,
+        "url": hit.url,
+        "language": hit.language,
+    }
+    return Guideline(
+        number=findings.number(hit.chunk_id, citation),
+        title=hit.title,
+        section=hit.section,
+        source=hit.source,
+        norm=hit.norm,
+        language=hit.language,
+        text=safe(hit.text),
+        score=round(hit.score, 3),
+    )
+
+
+def _product(hit: ProductHit, findings: Findings) -> Product:
+    citation = {
+        "kind": "product",
+        "source": hit.name,
+        "chunk_id": str(hit.product_id),
+        "similarity": round(hit.score if hit.similarity is None else hit.similarity, 3),
+        "document_title": hit.name,
+        "category": hit.category,
+        "norm": hit.norm,
+        "url": hit.url,
+    }
+    return Product(
+        number=findings.number(hit.product_id, citation),
+        name=hit.name,
+        category=hit.category,
+        norm=hit.norm,
+        description=safe(hit.description),
+        price="" if hit.price is None else f"{hit.price:.2f} {hit.currency}",
+        subjects=hit.subjects,
+    )
+
+
+def safe(text: str) -> str:
+    """The text without the sentences that try to tell the assistant what to do."""
+    if not SPEAKS_TO_THE_MODEL.search(text):
+        return text
+    kept = (
+        " ".join(sentence for sentence in sentences(line) if not SPEAKS_TO_THE_MODEL.search(sentence))
+        for line in text.split("\n")
+    )
+    return "\n".join(kept)
+
+
+def _titles() -> list[str]:
+    live = Document.objects.filter(retired_at=None, language="nl")
+    return list(live.order_by("title").values_list("title", flat=True)[:60])

@@ -1,0 +1,196 @@
+"""What a question means in its conversation, worked out by rules: for the model that needs no network."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import reduce
+
+from agentbridge.history import HistoryItem
+from agentbridge.words import (
+    ASPECTS,
+    DUTCH,
+    ENGLISH,
+    FILLERS,
+    GREETINGS,
+    ORDINALS,
+    PRODUCT_WORDS,
+    REFERRING,
+    STRONGLY_REFERRING,
+    THANKS,
+)
+
+
+class Intent(Enum):
+    GREETING = auto()
+    THANKS = auto()
+    WHO = auto()
+    GUIDELINE = auto()
+    PRODUCTS = auto()
+    # One product out of a list that was given before.
+    ITEM = auto()
+    MORE = auto()
+
+
+@dataclass(frozen=True)
+class Understanding:
+    """A question that stands on its own."""
+
+    intent: Intent
+    language: str = "nl"
+    query: str = ""
+    # What the conversation is about, for the questions to come; and what was asked about it.
+    topic: tuple[str, ...] = ()
+    aspects: tuple[str, ...] = ()
+    # Whether the answer is a number: how high, how often, from what age.
+    wants_number: bool = False
+    # Whether the question names no subject, so that an answer would be a guess.
+    vague: bool = False
+
+
+WORD = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+(?:[-'’&][^\W_]+)*")
+# A list of products, as EVI writes it.
+LISTED = re.compile(r"^\d+\. \*\*(.+?)\*\*", re.MULTILINE)
+
+WHO = re.compile(
+    r"\b(wie|wat) (ben|bent) (jij|je|u)\b|\bwat (kun|kan|kunt) (jij|je|u)\b|\bwho are you\b|\bwhat (can|do) you do\b"
+)
+# A language that is asked for, and not asked about.
+IN_LANGUAGE = re.compile(
+    r"\b(?:in|naar|into?|to) (?:het |'t )?(engels|english|nederlands|dutch)\b"
+    r"|^(?:en |and )?(?:het |'t )?(engels|english|nederlands|dutch)(?= (?:graag|please|aub)|\W*$)"
+)
+MORE = re.compile(
+    r"\b(vertel|geef|zeg|weet)\b.*\bmeer\b|\bmeer over vertellen\b|^(nog )?meer\b"
+    r"|\bmeer (informatie|info|details|uitleg)\b|^((ga|en) )?(verder|door)\b|\b(leg|licht)\b.*\b(uit|toe)\b"
+    r"|\btell me more\b|\bmore (details|information|about)\b|^(go on|continue)\b"
+)
+OTHER_SUBJECT = re.compile(r"^(en|maar|and|but)?\s*((hoe|what|how) ?(zit het|about)|voor|bij|met|for|with)\b")
+ANOTHER_QUESTION = re.compile(r"\b(terug naar|andere vraag|ander onderwerp|back to|another question)\b")
+NUMBER = re.compile(
+    r"\b(hoeveel|hoe (hoog|lang|vaak|zwaar|hard|groot|diep|breed|oud|snel|ver|warm|koud|veel)"
+    r"|vanaf (welke?|hoeveel|wanneer)|maxim\w*|minim\w*"
+    r"|how (many|much|high|long|often|heavy|fast|old|far)|what (age|height|weight))\b"
+)
+# "Welke harnassen heb je?" asks for something to buy, "heb je tips?" does not.
+HAVE = re.compile(
+    r"\b(?:heb|hebt|hebben|verkoop|verkopen|lever|leveren) (?:je|jij|u|jullie)\b(?!.*\bnodig\b)"
+    r"|\bin huis\b|\bdo you (?:have|sell|stock)\b"
+)
+TO_READ = re.compile(r"\b(?:informatie|info|richtlijn\w*|regels?|tips?|advies|uitleg|information|guidelines?|advice)\b")
+PRICE = re.compile(r"\b((wat|hoeveel) kost(en)?|prijs|prijzen|hoe duur|price|prices|costs?|how much (is|are))\b")
+LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
+# A longer answer to a question that EVI asked back is a question of its own.
+MOST_WORDS_OF_A_SUBJECT = 3
+
+
+def understand(question: str, *, said: Sequence[HistoryItem]) -> Understanding:
+    """The question in the light of what was said before it, oldest first."""
+    exchanges: list[tuple[str, str]] = []
+    answered = ""
+    for item in said:
+        if item.role == "user":
+            exchanges.append((item.content, answered))
+            answered = ""
+        elif item.role == "assistant":
+            answered = item.content
+    exchanges.append((question, answered))
+    nothing = Understanding(Intent.GUIDELINE)
+    return reduce(lambda before, exchange: _next(exchange[0], before=before, answered=exchange[1]), exchanges, nothing)
+
+
+def _next(question: str, *, before: Understanding, answered: str) -> Understanding:
+    text = " ".join(question.casefold().split())
+    wanted = IN_LANGUAGE.search(text)
+    language = LANGUAGES[wanted[1] or wanted[2]] if wanted else _language_of(text) or before.language
+    text = IN_LANGUAGE.sub(" ", text).strip()
+    words = WORD.findall(text)
+    courtesies = GREETINGS | THANKS
+    content = tuple(word for word in words if word not in FILLERS | PRODUCT_WORDS | courtesies)
+    subject = tuple(word for word in content if word not in ASPECTS and not word[0].isdigit())
+    aspects = tuple(word for word in content if word in ASPECTS)
+    wants_number = bool(NUMBER.search(text))
+    same = replace(before, language=language)
+
+    if not content and courtesies.intersection(words):
+        return replace(same, intent=Intent.THANKS if THANKS.intersection(words) else Intent.GREETING)
+    if WHO.search(text):
+        return replace(same, intent=Intent.WHO)
+    if wanted and not content and before.query:
+        # The same once more, in another language.
+        return replace(same, intent=_searching(before.intent))
+    if item := _listed_product(text, words, answered=answered):
+        return replace(same, intent=Intent.ITEM, query=item)
+
+    is_offered = HAVE.search(text) and not TO_READ.search(text)
+    wants_products = is_offered or PRODUCT_WORDS.intersection(words) or PRICE.search(text)
+    intent = Intent.PRODUCTS if wants_products else Intent.GUIDELINE
+    if MORE.search(text) and not subject:
+        intent = Intent.MORE if before.intent is not Intent.PRODUCTS else Intent.PRODUCTS
+    refers = bool(STRONGLY_REFERRING.intersection(words)) or (bool(REFERRING.intersection(words)) and len(subject) < 2)
+    if ANOTHER_QUESTION.search(text):
+        refers = False
+    if subject and before.query and (OTHER_SUBJECT.match(text) or (words[0] in ("en", "and") and len(words) <= 4)):
+        # "En voor heftrucks?": the same question about something else.
+        asked = aspects or before.aspects
+        return Understanding(
+            _searching(before.intent) if intent is Intent.GUIDELINE else intent,
+            language,
+            query=" ".join((*subject, *(asked or before.topic))),
+            topic=subject,
+            aspects=asked,
+            wants_number=wants_number or before.wants_number,
+        )
+    if before.vague and subject and not aspects and len(subject) <= MOST_WORDS_OF_A_SUBJECT:
+        # EVI asked back, and this is the subject.
+        query = " ".join((*subject, *before.aspects))
+        return replace(same, query=query, topic=subject, vague=False)
+    if before.topic and (refers or not subject):
+        topic = (*before.topic, *(word for word in subject if word not in before.topic))
+        about = " ".join(before.topic)
+        query = before.query if intent is Intent.MORE else f"{about}: {question}"
+        return Understanding(
+            intent,
+            language,
+            query=" ".join((*before.topic, *subject)) if intent is Intent.PRODUCTS else query,
+            topic=topic[:8],
+            aspects=aspects or before.aspects,
+            wants_number=wants_number,
+        )
+    query = " ".join(subject or content) if intent is Intent.PRODUCTS or not content else question
+    return Understanding(
+        intent,
+        language,
+        query=query,
+        topic=subject,
+        aspects=aspects,
+        wants_number=wants_number,
+        vague=not subject,
+    )
+
+
+def _language_of(text: str) -> str | None:
+    words = WORD.findall(text)
+    dutch = sum(word in DUTCH for word in words)
+    english = sum(word in ENGLISH for word in words)
+    return None if dutch == english else "nl" if dutch > english else "en"
+
+
+def _searching(intent: Intent) -> Intent:
+    return intent if intent in (Intent.GUIDELINE, Intent.PRODUCTS, Intent.ITEM, Intent.MORE) else Intent.GUIDELINE
+
+
+def _listed_product(text: str, words: Sequence[str], *, answered: str) -> str:
+    """The product of the list before that the question points at."""
+    names: list[str] = LISTED.findall(answered)
+    for word in words if names else ():
+        if word in ("laatste", "last"):
+            return names[-1]
+        if word in ORDINALS:
+            return names[ORDINALS[word] - 1] if ORDINALS[word] <= len(names) else ""
+    if names and PRICE.search(text):
+        mine = {word for word in words if word not in FILLERS and word not in PRODUCT_WORDS}
+        overlap = {name: len(mine.intersection(WORD.findall(name.casefold()))) for name in names}
+        best = max(names, key=lambda name: overlap[name])
+        return best if overlap[best] else ""
+    return ""

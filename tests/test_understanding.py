@@ -1,0 +1,120 @@
+"""What a question means after what was said before it."""
+
+import pytest
+
+from agentbridge.history import HistoryItem
+from agentbridge.understanding import Intent, Understanding, understand
+
+PRODUCTS = "Deze producten passen daarbij:\n\n1. **Harnas** (EN 361): …\n2. **Vanglijn** (EN 355): …"
+
+
+def ask(*questions: str, answer: str = "Een antwoord.") -> Understanding:
+    """The last of these questions, each answered before the next."""
+    said = [
+        item
+        for question in questions[:-1]
+        for item in (HistoryItem("user", question), HistoryItem("assistant", answer))
+    ]
+    return understand(questions[-1], said=said)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Welke producten heb je daarvoor?",
+        "welke producten passen daarbij",
+        "Heb je daar iets voor?",
+        "wat raad je daarvoor aan?",
+        "Which products do you have for that?",
+    ],
+)
+def test_products_for_what_was_talked_about(question: str) -> None:
+    meant = ask("Wat zijn de vereisten voor valbeveiliging?", question)
+    assert (meant.intent, meant.query) == (Intent.PRODUCTS, "valbeveiliging")
+
+
+@pytest.mark.parametrize(
+    "question", ["In English", "en in het Engels?", "Kun je dat vertalen naar het Engels?", "english please"]
+)
+def test_the_same_in_english(question: str) -> None:
+    meant = ask("Ik heb rugklachten", question)
+    assert (meant.intent, meant.language, meant.query) == (Intent.GUIDELINE, "en", "Ik heb rugklachten")
+
+
+def test_the_language_stays_until_it_changes() -> None:
+    assert ask("Ik heb rugklachten", "In English", "What about lifting?").language == "en"
+    assert ask("Ik heb rugklachten", "In English", "lifting").language == "en"
+    assert ask("Ik heb rugklachten", "In English", "en wat mag ik tillen?").language == "nl"
+    assert ask("How high may a ladder be?", "in het Nederlands graag").language == "nl"
+
+
+def test_what_refers_back_is_searched_with_its_subject() -> None:
+    assert ask("Wat zijn de eisen voor ladders?", "Hoe vaak moeten die gekeurd worden?").query.startswith("ladders: ")
+
+
+def test_the_same_question_about_something_else() -> None:
+    meant = ask("Hoe vaak moet een ladder gekeurd worden?", "en voor heftrucks?")
+    assert set(meant.query.split()) == {"heftrucks", "gekeurd"}
+    assert meant.topic == ("heftrucks",)
+
+
+@pytest.mark.parametrize("question", ["Hoe maak ik appeltaart?", "Hoe voorkom ik dat medewerkers vallen van een dak?"])
+def test_a_question_with_a_subject_of_its_own_stands_alone(question: str) -> None:
+    assert ask("Wat zijn de eisen voor ladders?", question).query == question
+
+
+@pytest.mark.parametrize(
+    "question", ["vertel meer", "Kun je daar meer over vertellen?", "meer", "Tell me more", "ga verder"]
+)
+def test_more_of_the_same(question: str) -> None:
+    meant = ask("Wat zijn de eisen voor ladders?", question)
+    assert (meant.intent, meant.query) == (Intent.MORE, "Wat zijn de eisen voor ladders?")
+
+
+@pytest.mark.parametrize(
+    ("question", "product"),
+    [
+        ("wat kost de tweede?", "Vanglijn"),
+        ("en de eerste?", "Harnas"),
+        ("wat kost het harnas?", "Harnas"),
+        ("How much is the last one?", "Vanglijn"),
+    ],
+)
+def test_one_product_of_the_list_before(question: str, product: str) -> None:
+    meant = ask("Welke producten voor valbeveiliging?", question, answer=PRODUCTS)
+    assert (meant.intent, meant.query) == (Intent.ITEM, product)
+
+
+@pytest.mark.parametrize(
+    "question", ["Wat zijn de regels?", "welke producten heb je?", "hoe vaak moet dat gekeurd worden?", "en?", "?", ""]
+)
+def test_a_question_without_a_subject_is_vague(question: str) -> None:
+    assert ask(question).vague
+
+
+def test_the_answer_to_what_evi_asked_back_is_the_subject() -> None:
+    meant = ask("welke producten heb je?", "gehoorbescherming")
+    assert (meant.intent, meant.query) == (Intent.PRODUCTS, "gehoorbescherming")
+
+
+@pytest.mark.parametrize(
+    ("text", "intent"),
+    [
+        *((text, Intent.GREETING) for text in ("Hallo", "goedemorgen!", "Hi")),
+        *((text, Intent.THANKS) for text in ("Bedankt!", "dank je wel", "thanks", "ok, duidelijk")),
+        *((text, Intent.WHO) for text in ("Wie ben je?", "wat kun jij?", "Who are you?")),
+    ],
+)
+def test_courtesies_are_no_questions(text: str, intent: Intent) -> None:
+    assert ask(text).intent is intent
+
+
+def test_a_greeting_before_a_question_is_no_greeting() -> None:
+    assert ask("Hallo, hoe hoog mag een ladder zijn?").intent is Intent.GUIDELINE
+
+
+def test_thanks_do_not_change_the_subject() -> None:
+    assert (
+        ask("Wat zijn de eisen voor valbeveiliging?", "bedankt", "welke producten heb je daarvoor?").query
+        == "valbeveiliging"
+    )
