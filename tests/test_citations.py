@@ -1,5 +1,7 @@
 """Markers in an answer: numbered as they come, and never one without a source."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +45,7 @@ def test_a_source_that_was_found_and_not_cited_is_no_citation() -> None:
 def test_the_pieces_make_no_difference(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     edges = [0, *cuts, len(text)]
-    pieces = [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(edges)]
     assert cited(*pieces) == cited(text)
 
 
