@@ -28,6 +28,8 @@ NUMBER_BONUS = 0.1
 NUMBER = re.compile(
     r"\d|\b(een|één|twee|drie|vier|vijf|half|jaarlijks|maandelijks|wekelijks|yearly|monthly|weekly|twice)\b"
 )
+# Half of what the sample's own questions reach.
+WEAK = 0.3
 STEM = 6
 STEP = re.compile(r"\s*\d+[.)] ")
 
@@ -99,7 +101,7 @@ class _Sentence:
 def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already: str = "") -> str:
     """The sentences that answer best, each with its source; `already` is what need not be said again."""
     phrases = PHRASES[meant.language]
-    if not found:
+    if not found or _is_coincidence(meant.query, found):
         return phrases["nothing"]
     titles = list(dict.fromkeys(guideline.title for guideline in found))
     if meant.vague and len(titles) > 2:
@@ -142,6 +144,14 @@ def phrase(name: str, *, language: str, subjects: Sequence[str] = ()) -> str:
     # From all over the list, and not just the ones that begin with an A.
     some = [subject[0].lower() + subject[1:] for subject in subjects[:: max(1, len(subjects) // 4)]][:4]
     return phrases[name].format(subjects=_listed(some, phrases["and"]))
+
+
+def _is_coincidence(query: str, found: Sequence[Guideline]) -> bool:
+    """Whether the best find is weak and has none of the question's words, nor what guidelines say for them."""
+    asked = _stems(f"{query} {' '.join(official_words(query))}") - {word[:STEM] for word in FILLERS}
+    return found[0].score < WEAK and not asked & _stems(
+        " ".join(f"{one.title} {one.section} {one.text}" for one in found)
+    )
 
 
 def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, already: str) -> list[_Sentence]:

@@ -1,6 +1,6 @@
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,8 +14,10 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from psycopg.sql import SQL
 
 from agentbridge import embeddings, indexing, retrieval
+from agentbridge.database import prepared
 from agentbridge.evaluation import Evaluation, evaluate, load
 from agentbridge.lexical import words
 from agentbridge.models import Chunk, Document, Product, Threshold, Word
@@ -129,7 +131,7 @@ def stub_embeddings(settings: Any) -> Iterator[StubEmbeddings]:
         ("beveiliging tegen vallen", "Valbeveiliging"),
         ("veiligheidsschoenen", "Schoenen"),
         ("steiger verplaatsen", "Rolsteigers"),
-        ("vangen", "Vangnetten"),
+        ("masker", "Adembescherming"),
         ("blokkering van wielen", "Rolsteigers"),
     ],
 )
@@ -211,9 +213,9 @@ def test_a_keyword_that_is_in_the_text_always_finds_it(word: str, guidelines: No
 
 
 def test_a_hit_says_why_it_ranks(guidelines: None) -> None:
-    first, *others = search_guidelines("harnas verplicht", min_score=-1)
+    first, *others = search_guidelines("harnas norm", min_score=-1)
     assert (first.title, first.similarity_rank, first.lexical_rank) == ("Valbeveiliging", 1, 1)
-    assert set(first.matched) == {"harnas", "verplicht"}
+    assert set(first.matched) == {"harnas"}
     assert first.similarity is not None
     assert first.score == pytest.approx(first.similarity + 0.25 * first.lexical)
     assert [hit.score for hit in (first, *others)] == sorted((hit.score for hit in (first, *others)), reverse=True)
@@ -321,22 +323,20 @@ def test_any_text_can_be_made_searchable(text: str, empty: None) -> None:
     assert make_searchable() == 1
 
 
-def plan_of_search(query: str) -> str:
+def plan_of_search(query: str, monkeypatch: pytest.MonkeyPatch) -> str:
     seen: list[str] = []
 
-    def explain(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-        if "WITH nearest" in str(sql):
-            with connection.cursor() as cursor:
-                cursor.cursor.execute(b"EXPLAIN " + sql.as_bytes(connection.connection), params)
-                seen.extend(row[0] for row in cursor.fetchall())
-        return execute(sql, params, many, context)
+    def explained(statement: Any, parameters: Any) -> Any:
+        plan = prepared(SQL("EXPLAIN ") + statement, parameters)
+        seen.extend(row["QUERY PLAN"] for row in plan)
+        return prepared(statement, parameters)
 
-    with connection.execute_wrapper(explain):
-        search_guidelines(query)
+    monkeypatch.setattr(retrieval, "prepared", explained)
+    search_guidelines(query)
     return "\n".join(seen)
 
 
-def test_many_rows_are_searched_through_the_indexes(guidelines: None) -> None:
+def test_many_rows_are_searched_through_the_indexes(guidelines: None, monkeypatch: pytest.MonkeyPatch) -> None:
     # As many as make a look at each of them dearer, with vectors of all directions.
     with connection.cursor() as cursor:
         cursor.execute(
@@ -349,7 +349,7 @@ def test_many_rows_are_searched_through_the_indexes(guidelines: None) -> None:
             [embeddings.BundledEmbedder.name],
         )
         cursor.execute("ANALYZE chunks, documents")
-    plan = plan_of_search("harnas")
+    plan = plan_of_search("harnas", monkeypatch)
     assert "Index Scan using idx_chunks_embedding_512" in plan
     assert "Bitmap Index Scan on idx_chunks_terms" in plan
     assert titles("harnas")[0] == "Valbeveiliging"
@@ -428,7 +428,7 @@ def test_another_model_embeds_everything_again(guidelines: None, stub_embeddings
 
 @pytest.mark.parametrize(("dimensions", "kind"), [(64, "vector(64)"), (2500, "halfvec(2500)")])
 def test_every_number_of_dimensions_has_an_index(
-    dimensions: int, kind: str, stub_embeddings: StubEmbeddings, guidelines: None
+    dimensions: int, kind: str, stub_embeddings: StubEmbeddings, guidelines: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub_embeddings.dimensions = dimensions
     make_searchable()
@@ -437,7 +437,7 @@ def test_every_number_of_dimensions_has_an_index(
         [[definition]] = cursor.fetchall()
         cursor.execute("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off")
     assert kind in definition
-    assert f"Index Scan using idx_chunks_embedding_{dimensions}" in plan_of_search("harnas")
+    assert f"Index Scan using idx_chunks_embedding_{dimensions}" in plan_of_search("harnas", monkeypatch)
     assert titles("harnas")[0] == "Valbeveiliging"
 
 

@@ -126,7 +126,7 @@ def test_stop_leaves_somebody_elses_database_alone(tmp_path: Path) -> None:
 def test_manage_py_starts_and_stops_the_database_by_itself(tmp_path: Path) -> None:
     manage = [BASE_DIR / ".venv" / "bin" / "python", BASE_DIR / "manage.py"]
     try:
-        prepared = run(*manage, "prepare_database", "-v0", EVI_DATA_DIR=str(tmp_path))
+        prepared = run(*manage, "prepare_database", "-v0", EVI_DATA_DIR=str(tmp_path), EVI_SAMPLE="false")
         assert (prepared.returncode, prepared.stdout) == (0, "The database is ready.\n")
         shell = run(*manage, "dbshell", "--", "-tAc", "SELECT count(*) FROM sessions", EVI_DATA_DIR=str(tmp_path))
         assert (shell.stdout, shell.stderr) == ("0\n", "")
