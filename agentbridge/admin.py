@@ -24,10 +24,11 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator, capfirst
 
 from agentbridge import catalogues, readers, retrieval
-from agentbridge.embeddings import current_embedder
+from agentbridge.embeddings import EmbeddingAwayError, current_embedder
 from agentbridge.ingest import IngestBusyError, IngestReport, ingest_uploads, reindex
 from agentbridge.models import Chunk, Document, Language, Product, Threshold
 from agentbridge.shelving import Verdict, retire, revive
+from agentbridge.tools import MOST_RESULTS
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -38,6 +39,9 @@ else:
 CHUNKS_ON_A_PAGE = 100
 SHOWN_HITS = 10
 BUSY = "Er wordt op dit moment al iets ingelezen. Probeer het zo nog eens."
+UNEMBEDDED = (
+    "Het is opgeslagen en op woorden te vinden, maar het model voor de betekenis antwoordt niet. Later: reembed."
+)
 
 
 class LiveFilter(admin.SimpleListFilter):
@@ -121,6 +125,8 @@ class KnowledgeAdmin(ModelAdmin):
                 report = ingest_uploads(form.cleaned_data["uploads"], formats=self.formats)
             except IngestBusyError:
                 form.add_error("uploads", BUSY)
+            except EmbeddingAwayError:
+                form.add_error("uploads", UNEMBEDDED)
             else:
                 self.tell(request, report)
                 if not report.failures:
@@ -152,9 +158,10 @@ class KnowledgeAdmin(ModelAdmin):
 
     @admin.action(permissions=["change"], description="Selectie laten vervallen")
     def retire(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        is_in_folder = queryset.exclude(origin__startswith="upload/").exists()
         text = f"{counted(queryset.model, retire(queryset))} vervallen: EVI gebruikt dit niet meer in antwoorden."
         self.message_user(request, text, messages.SUCCESS)
-        if queryset.exclude(origin__startswith="upload/").exists():
+        if is_in_folder:
             text = "Staat het bestand nog in een map die wordt ingelezen, dan maakt het volgende inlezen dit ongedaan."
             self.message_user(request, text, messages.WARNING)
 
@@ -220,6 +227,8 @@ class DocumentAdmin(KnowledgeAdmin):
             reindex(Document.objects.filter(pk__in=queryset.values("pk")))
         except IngestBusyError:
             self.message_user(request, BUSY, messages.ERROR)
+        except EmbeddingAwayError:
+            self.message_user(request, UNEMBEDDED, messages.ERROR)
         else:
             self.message_user(request, f"{counted(Document, number)} opnieuw geïndexeerd.", messages.SUCCESS)
 
@@ -314,7 +323,7 @@ class Results:
 
 
 def guidelines_for(query: str, *, language: str | None) -> Results:
-    used = {hit.chunk_id for hit in retrieval.search_guidelines(query, language=language, limit=SHOWN_HITS)}
+    used = {hit.chunk_id for hit in retrieval.search_guidelines(query, language=language, limit=MOST_RESULTS)}
     hits = [
         (hit, reverse("admin:agentbridge_document_change", args=[hit.document_id]), hit.chunk_id in used)
         for hit in retrieval.search_guidelines(query, language=language, limit=SHOWN_HITS, min_score=-1)
@@ -323,7 +332,7 @@ def guidelines_for(query: str, *, language: str | None) -> Results:
 
 
 def products_for(query: str) -> Results:
-    used = {hit.product_id for hit in retrieval.search_products(query, limit=SHOWN_HITS)}
+    used = {hit.product_id for hit in retrieval.search_products(query, limit=MOST_RESULTS)}
     hits = [
         (hit, reverse("admin:agentbridge_product_change", args=[hit.product_id]), hit.product_id in used)
         for hit in retrieval.search_products(query, limit=SHOWN_HITS, min_score=-1)

@@ -27,7 +27,7 @@ def _as_amount(value: object) -> object:
 class ProductRow(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    sku: Annotated[Line, Field(min_length=1)]
+    sku: Annotated[Line, Field(min_length=1, max_length=200)]
     name: Annotated[Line, Field(min_length=1)]
     category: Annotated[Line, Field(min_length=1)]
     description: Annotated[Line, Field(min_length=1)]

@@ -9,7 +9,7 @@ from typing import Any
 MARKER = re.compile(r"\[(\d{1,2})\]")
 WRITTEN = re.compile(r"(\s?)\[\s*(\d{1,2}(?:\s*[,;]\s*\d{1,2})*)\s*\]")
 # The end of a piece that may turn out to be a marker.
-BEGUN = re.compile(r"\s?\[[\d\s,;]{0,20}$")
+BEGUN = re.compile(r"\s?\[[\d\s,;]{0,20}$|\s$")
 
 
 @dataclass

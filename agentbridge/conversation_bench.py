@@ -22,7 +22,6 @@ from rich.text import Text
 
 from agentbridge import agent
 from agentbridge.history import HistoryItem
-from agentbridge.providers import model_for
 from agentbridge.tokens import within_budget
 
 # Words that nearly every sentence has and that the other language does not.
@@ -159,13 +158,6 @@ def _place(location: tuple[int | str, ...], content: Any) -> str:
         case ("turns", int(turn), *rest):
             words.append(f"turn {turn + 1}")
     return ", ".join([*words, *(str(word if isinstance(word, str) else word + 1) for word in rest)])
-
-
-def configured_model() -> Model:
-    evi = settings.EVI
-    return model_for(
-        evi.model, base_url=evi.model_base_url, api_key=evi.model_api_key, fallbacks=tuple(evi.model_fallbacks)
-    )
 
 
 def evaluate(conversations: Sequence[Conversation], *, model: Model, progress: bool = False) -> Report:

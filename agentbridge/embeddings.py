@@ -20,6 +20,10 @@ Vector = NDArray[np.float32]
 BUNDLED = "bundled"
 
 
+class EmbeddingAwayError(Exception):
+    """The model that makes vectors does not answer; the message says which."""
+
+
 class Embedder(Protocol):
     """Vectors of one name can be compared with each other, and with no others."""
 
@@ -67,7 +71,11 @@ class RemoteEmbedder:
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         asked = self._embedder.embed_documents([readable(text) for text in texts])
-        result = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+        try:
+            result = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+        except Exception as error:
+            # Each provider has errors of its own, and they all mean this.
+            raise EmbeddingAwayError(f"the embedding model {self.name} does not answer: {error}") from error
         return [np.asarray(vector, dtype=np.float32) for vector in result.embeddings]
 
 

@@ -41,6 +41,14 @@ PHRASES = {
             "Ik ben EVI, een assistent voor veilig en gezond werken. Ik zoek in richtlijnen en producten, en noem bij "
             "elk antwoord de bron. Vraag me bijvoorbeeld naar {subjects}."
         ),
+        "who_empty": (
+            "Ik ben EVI, een assistent voor veilig en gezond werken. Mijn kennisbank is nog leeg: vraag de beheerder "
+            "om richtlijnen in te lezen."
+        ),
+        "unclear_empty": (
+            "Mijn kennisbank is nog leeg, dus ik kan nog geen vragen beantwoorden. Kunt u de beheerder vragen om "
+            "richtlijnen in te lezen?"
+        ),
         "nothing": (
             "Daarover heb ik niets gevonden in mijn kennisbank, dus daar kan ik u niet mee helpen. Ik beantwoord "
             "vragen over veilig en gezond werken, zoals werken op hoogte, tillen of gevaarlijke stoffen."
@@ -65,6 +73,14 @@ PHRASES = {
         "who": (
             "I am EVI, an assistant for safe and healthy work. I search guidelines and products, and name the source "
             "with every answer. Ask me about {subjects}, for example."
+        ),
+        "who_empty": (
+            "I am EVI, an assistant for safe and healthy work. My knowledge base is still empty: ask the administrator "
+            "to take in guidelines."
+        ),
+        "unclear_empty": (
+            "My knowledge base is still empty, so I cannot answer questions yet. Could you ask the administrator to "
+            "take in guidelines?"
         ),
         "nothing": (
             "I found nothing about that in my knowledge base, so I cannot help you with it. I answer questions about "
@@ -124,7 +140,7 @@ def from_products(meant: Understanding, found: Sequence[Product]) -> str:
     phrases = PHRASES[meant.language]
     lines = [
         f"{place}. **{product.name}** ({_norm_and_price(product, language=meant.language)}): "
-        f"{sentences(product.description)[0]} {_fits(product, meant)} [{product.number}]"
+        f"{next(iter(sentences(product.description)), '')} {_fits(product, meant)} [{product.number}]"
         for place, product in enumerate(found, start=1)
     ]
     return "\n".join([phrases["products"], "", *lines])
@@ -141,9 +157,16 @@ def about_product(meant: Understanding, found: Sequence[Product]) -> str:
 def phrase(name: str, *, language: str, subjects: Sequence[str] = ()) -> str:
     """One of EVI's own sentences, with some of the subjects as examples."""
     phrases = PHRASES[language]
+    if not subjects and f"{name}_empty" in phrases:
+        return phrases[f"{name}_empty"]
     # From all over the list, and not just the ones that begin with an A.
-    some = [subject[0].lower() + subject[1:] for subject in subjects[:: max(1, len(subjects) // 4)]][:4]
+    some = [_uncapitalized(subject) for subject in subjects[:: max(1, len(subjects) // 4)]][:4]
     return phrases[name].format(subjects=_listed(some, phrases["and"]))
+
+
+def _uncapitalized(title: str) -> str:
+    """As in the middle of a sentence; but EHBO stays what it is."""
+    return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
 def _is_coincidence(query: str, found: Sequence[Guideline]) -> bool:

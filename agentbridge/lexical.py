@@ -115,7 +115,13 @@ UNDERSTAND = """
     WITH asked AS MATERIALIZED (
         SELECT position, word, CASE
             WHEN word ~ '[0-9]' THEN ARRAY[word]
-            WHEN nl <> '{}' AND en <> '{}' THEN nl || en
+            WHEN nl <> '{}' AND en <> '{}' THEN (
+                -- Dutch writes harnas and harnassen, laars and laarzen, brief and brieven.
+                SELECT array_agg(DISTINCT variant) FROM unnest(nl || en) AS stem, LATERAL (VALUES
+                    (stem), (regexp_replace(stem, '(.)\\1$', '\\1')),
+                    (regexp_replace(stem, 'z$', 's')), (regexp_replace(stem, 'v$', 'f'))
+                ) AS spelling (variant)
+            )
             ELSE '{}'
         END AS lexemes
         FROM unnest(%(words)s::text[]) WITH ORDINALITY AS each (word, position),

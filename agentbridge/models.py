@@ -46,7 +46,7 @@ class Document(models.Model):
     """A guideline, as one file holds it."""
 
     id = models.UUIDField(primary_key=True, db_default=RandomUUID(), editable=False)
-    # The file's name below the folder that was ingested: by it the document is known again.
+    # The file's whole path, or upload/ or sample/ and its name: by it the document is known again.
     origin = models.TextField("bestand", editable=False)
     title = models.TextField("titel")
     source = models.TextField("bron", blank=True, db_default="")

@@ -69,7 +69,7 @@ def _tool_call(meant: Understanding, *, returned: Mapping[str, Any]) -> tuple[st
     calls: list[tuple[str, dict[str, str]]] = []
     in_guidelines = "search_guidelines", {"query": meant.query, "language": meant.language}
     if meant.intent is Intent.WHO or (meant.vague and not meant.query):
-        calls = [("list_subjects", {})]
+        calls = [("list_subjects", {"language": meant.language})]
     elif meant.intent in (Intent.PRODUCTS, Intent.ITEM):
         calls = [("search_products", {"query": meant.query})]
         if returned.get("search_products") == []:

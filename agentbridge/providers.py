@@ -2,12 +2,21 @@
 
 from functools import cache
 
+from django.conf import settings
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
 from agentbridge import echo, offline
+
+
+def configured_model() -> Model:
+    """The model of the settings."""
+    evi = settings.EVI
+    return model_for(
+        evi.model, base_url=evi.model_base_url, api_key=evi.model_api_key, fallbacks=tuple(evi.model_fallbacks)
+    )
 
 
 @cache

@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
@@ -42,6 +42,8 @@ _aside = ThreadPoolExecutor(4, thread_name_prefix="embedding")
 
 # A question longer than this is a text; its beginning says what it is about.
 MOST_CHARACTERS = 2000
+# A model that has not answered by then is done without: the words still find something.
+PATIENCE_SECONDS = 10
 # So many rows are weighed at most, those nearest in meaning and those with the rarest words.
 NEAREST = 40
 WORDED = 200
@@ -181,9 +183,9 @@ def _search(
     embedding = _aside.submit(_vectors_of, [query], embedder=embedder, synonyms=weights.synonyms)
     if not embedder.is_local:
         # It may take its time, and no connection is held meanwhile.
-        embedding.result()
+        wait([embedding], timeout=PATIENCE_SECONDS)
     question = understand(query, also=official_words(query) if weights.synonyms else ())
-    [vector] = embedding.result()
+    [vector] = embedding.result() if embedder.is_local or embedding.done() else [None]
     rows = _weigh(
         shelf,
         question,
@@ -306,13 +308,18 @@ def make_searchable(*, progress: Callable[[int, int], None] | None = None) -> in
 def _measure_threshold(shelf: Shelf, *, embedder: Embedder) -> None:
     """What is too low a score depends on the model and on how much there is to find, so it is tried out."""
     questions = (files("agentbridge") / "off_topic.txt").read_text().splitlines()
+    vectors = _vectors_of(questions, embedder=embedder)
+    if any(vector is None for vector in vectors):
+        # Better none than one that is measured by words alone.
+        return
     best = []
-    for question, vector in zip(questions, _vectors_of(questions, embedder=embedder), strict=True):
+    for question, vector in zip(questions, vectors, strict=True):
         asked = understand(question, also=official_words(question))
         hits = _weigh(shelf, asked, vector=vector, model=embedder.name, limit=1)
-        if not hits:
-            return
-        best.append(hits[0]["score"])
+        best.append(hits[0]["score"] if hits else 0)
+    if not any(best):
+        # There is nothing on this shelf.
+        return
     Threshold.objects.update_or_create(
         searched=shelf.table,
         embedding_model=embedder.name,

@@ -25,9 +25,11 @@ MOST_RESULTS = 5
 # Text that speaks to the assistant instead of to people. A model is not given it at all, because no instruction makes
 # every model proof against it.
 SPEAKS_TO_THE_MODEL = re.compile(
-    r"\b(negeer|vergeet|ignore|disregard|forget)\b.{0,40}\b(instructies|instructions|regels|rules|prompts?|opdrachten)\b"
-    r"|\b(systeem|system)[ -]?prompt\b|\b(je|u) bent (nu|voortaan)\b|\byou are now\b|\bact as\b"
-    r"|\bals (ai|assistent|taalmodel)\b|\bas an? (ai|assistant|language model)\b|<\/?(system|assistant|user)>",
+    r"\b(negeer|vergeet|ignore|disregard|forget)\b.{0,20}\b(je|jouw|uw|alle|vorige|eerdere|your|all|any|previous|prior|the)\b"
+    r".{0,20}\b(instructies|instructions|regels|rules|prompts?|opdrachten)\b"
+    r"|\b(systeem|system)[ -]?prompt\b|\b(je|u) bent (nu|voortaan) een (ai|chatbot|assistent|taalmodel|model)\b"
+    r"|\byou are now an? (ai|assistant|chatbot|model)\b|\bas an? (ai|language model)\b|\bals (ai|taalmodel)\b"
+    r"|<\/?(system|assistant|user)>",
     re.IGNORECASE,
 )
 
@@ -113,9 +115,13 @@ async def search_products(context: RunContext[Findings], query: str) -> list[Pro
 
 
 @toolset.tool
-async def list_subjects(context: RunContext[Findings]) -> list[str]:
-    """De onderwerpen waarover richtlijnen zijn, om te zeggen waarover vragen gesteld kunnen worden."""
-    return await in_database(_titles)
+async def list_subjects(context: RunContext[Findings], language: Literal["nl", "en"] = "nl") -> list[str]:
+    """De onderwerpen waarover richtlijnen zijn, om te zeggen waarover vragen gesteld kunnen worden.
+
+    Args:
+        language: de taal waarin het antwoord komt.
+    """
+    return await in_database(_titles, language=language)
 
 
 async def _search(
@@ -160,10 +166,10 @@ def _guideline(hit: GuidelineHit, findings: Findings) -> Guideline:
     }
     return Guideline(
         number=findings.number(hit.chunk_id, citation),
-        title=hit.title,
-        section=hit.section,
-        source=hit.source,
-        norm=hit.norm,
+        title=safe(hit.title),
+        section=safe(hit.section),
+        source=safe(hit.source),
+        norm=safe(hit.norm),
         language=hit.language,
         text=safe(hit.text),
         score=round(hit.score, 3),
@@ -183,12 +189,12 @@ def _product(hit: ProductHit, findings: Findings) -> Product:
     }
     return Product(
         number=findings.number(hit.product_id, citation),
-        name=hit.name,
-        category=hit.category,
-        norm=hit.norm,
+        name=safe(hit.name),
+        category=safe(hit.category),
+        norm=safe(hit.norm),
         description=safe(hit.description),
         price="" if hit.price is None else f"{hit.price:.2f} {hit.currency}",
-        subjects=hit.subjects,
+        subjects=tuple(map(safe, hit.subjects)),
     )
 
 
@@ -196,6 +202,7 @@ def safe(text: str) -> str:
     """The text without the sentences that try to tell the assistant what to do."""
     if not SPEAKS_TO_THE_MODEL.search(text):
         return text
+    logger.warning("Left out of what a model is given, because it speaks to the assistant: %.200s", text)
     kept = (
         " ".join(sentence for sentence in sentences(line) if not SPEAKS_TO_THE_MODEL.search(sentence))
         for line in text.split("\n")
@@ -203,6 +210,7 @@ def safe(text: str) -> str:
     return "\n".join(kept)
 
 
-def _titles() -> list[str]:
-    live = Document.objects.filter(retired_at=None, language="nl")
-    return list(live.order_by("title").values_list("title", flat=True)[:60])
+def _titles(*, language: str) -> list[str]:
+    live = Document.objects.filter(retired_at=None).order_by("title")
+    titles = (live.filter(language=language) or live).values_list("title", flat=True)
+    return [safe(title) for title in titles[:60]]

@@ -55,11 +55,14 @@ def _names(origin: str, *, language: str) -> Sequence[str]:
 
 def _same_section(hit: GuidelineHit, *, translation: Document) -> Chunk | None:
     """The beginning of the section at the same place."""
-    there = _sections(translation.chunks.filter(retired_at=None).order_by("position"))
-    own = Chunk.objects.filter(document_id=hit.document_id, retired_at=None).order_by("position")
+    slim = Chunk.objects.filter(retired_at=None).order_by("position").only("section", "text", "position", "document")
+    there = _sections(slim.filter(document=translation))
+    own = slim.filter(document_id=hit.document_id)
     here = [chunk.section for chunk in _sections(own)]
-    place = here.index(hit.section) if hit.section in here else len(there)
-    return there[place] if place < len(there) else None
+    if len(here) != len(there) or hit.section not in here:
+        # No translation of this after all, or not yet.
+        return None
+    return there[here.index(hit.section)]
 
 
 def _sections(chunks: Iterable[Chunk]) -> list[Chunk]:

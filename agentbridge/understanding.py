@@ -42,6 +42,8 @@ class Understanding:
     # What the conversation is about, for the questions to come; and what was asked about it.
     topic: tuple[str, ...] = ()
     aspects: tuple[str, ...] = ()
+    # The products that were listed last.
+    listed: tuple[str, ...] = ()
     # Whether the answer is a number: how high, how often, from what age.
     wants_number: bool = False
     # Whether the question names no subject, so that an answer would be a guess.
@@ -61,8 +63,8 @@ IN_LANGUAGE = re.compile(
     r"|^(?:en |and )?(?:het |'t )?(engels|english|nederlands|dutch)(?= (?:graag|please|aub)|\W*$)"
 )
 MORE = re.compile(
-    r"\b(vertel|geef|zeg|weet)\b.*\bmeer\b|\bmeer over vertellen\b|^(nog )?meer\b"
-    r"|\bmeer (informatie|info|details|uitleg)\b|^((ga|en) )?(verder|door)\b|\b(leg|licht)\b.*\b(uit|toe)\b"
+    r"\b(vertel|geef|zeg|weet)\b.{0,60}\bmeer\b|\bmeer over vertellen\b|^(nog )?meer\b"
+    r"|\bmeer (informatie|info|details|uitleg)\b|^((ga|en) )?(verder|door)\b|\b(leg|licht)\b.{0,60}\b(uit|toe)\b"
     r"|\btell me more\b|\bmore (details|information|about)\b|^(go on|continue)\b"
 )
 OTHER_SUBJECT = re.compile(r"^(en|maar|and|but)?\s*((hoe|what|how) ?(zit het|about)|voor|bij|met|for|with)\b")
@@ -74,12 +76,14 @@ NUMBER = re.compile(
 )
 # "Welke harnassen heb je?" asks for something to buy, "heb je tips?" does not.
 HAVE = re.compile(
-    r"\b(?:heb|hebt|hebben|verkoop|verkopen|lever|leveren) (?:je|jij|u|jullie)\b(?!.*\bnodig\b)"
+    r"\b(?:heb|hebt|hebben|verkoop|verkopen|lever|leveren) (?:je|jij|u|jullie)\b(?!.{0,60}\bnodig\b)"
     r"|\bin huis\b|\bdo you (?:have|sell|stock)\b"
 )
 TO_READ = re.compile(r"\b(?:informatie|info|richtlijn\w*|regels?|tips?|advies|uitleg|information|guidelines?|advice)\b")
 PRICE = re.compile(r"\b((wat|hoeveel) kost(en)?|prijs|prijzen|hoe duur|price|prices|costs?|how much (is|are))\b")
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
+# What a question is about is said at its beginning; the rest is a text to go with it.
+MOST_CHARACTERS = 1000
 # A longer answer to a question that EVI asked back is a question of its own.
 MOST_WORDS_OF_A_SUBJECT = 3
 
@@ -100,13 +104,18 @@ def understand(question: str, *, said: Sequence[HistoryItem]) -> Understanding:
 
 
 def _next(question: str, *, before: Understanding, answered: str) -> Understanding:
-    text = " ".join(question.casefold().split())
+    listed = tuple(LISTED.findall(answered)) or before.listed
+    return replace(_meaning(question, before=replace(before, listed=listed)), listed=listed)
+
+
+def _meaning(question: str, *, before: Understanding) -> Understanding:
+    text = " ".join(question[:MOST_CHARACTERS].casefold().split())
     wanted = IN_LANGUAGE.search(text)
     language = LANGUAGES[wanted[1] or wanted[2]] if wanted else _language_of(text) or before.language
     text = IN_LANGUAGE.sub(" ", text).strip()
     words = WORD.findall(text)
     courtesies = GREETINGS | THANKS
-    content = tuple(word for word in words if word not in FILLERS | PRODUCT_WORDS | courtesies)
+    content = tuple(word for word in words if word not in FILLERS | PRODUCT_WORDS | courtesies | ORDINALS.keys())
     subject = tuple(word for word in content if word not in ASPECTS and not word[0].isdigit())
     aspects = tuple(word for word in content if word in ASPECTS)
     wants_number = bool(NUMBER.search(text))
@@ -119,7 +128,7 @@ def _next(question: str, *, before: Understanding, answered: str) -> Understandi
     if wanted and not content and before.query:
         # The same once more, in another language.
         return replace(same, intent=_searching(before.intent))
-    if item := _listed_product(text, words, answered=answered):
+    if item := _listed_product(text, words, names=before.listed):
         return replace(same, intent=Intent.ITEM, query=item)
 
     is_offered = HAVE.search(text) and not TO_READ.search(text)
@@ -136,7 +145,8 @@ def _next(question: str, *, before: Understanding, answered: str) -> Understandi
         return Understanding(
             _searching(before.intent) if intent is Intent.GUIDELINE else intent,
             language,
-            query=" ".join((*subject, *(asked or before.topic))),
+            # After a single keyword there is nothing to ask again.
+            query=" ".join((*subject, *(asked or (before.topic if len(before.query.split()) > 2 else ())))),
             topic=subject,
             aspects=asked,
             wants_number=wants_number or before.wants_number,
@@ -180,9 +190,8 @@ def _searching(intent: Intent) -> Intent:
     return intent if intent in (Intent.GUIDELINE, Intent.PRODUCTS, Intent.ITEM, Intent.MORE) else Intent.GUIDELINE
 
 
-def _listed_product(text: str, words: Sequence[str], *, answered: str) -> str:
+def _listed_product(text: str, words: Sequence[str], *, names: Sequence[str]) -> str:
     """The product of the list before that the question points at."""
-    names: list[str] = LISTED.findall(answered)
     for word in words if names else ():
         if word in ("laatste", "last"):
             return names[-1]

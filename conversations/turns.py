@@ -13,11 +13,10 @@ from uuid import UUID
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError
 from pydantic_ai import exceptions as model_errors
-from pydantic_ai.models import Model
 
 from agentbridge import agent
 from agentbridge.database import in_database
-from agentbridge.providers import model_for
+from agentbridge.providers import configured_model
 from conversations.errors import (
     BadRequestError,
     DatabaseAwayError,
@@ -160,7 +159,7 @@ class Turn:
                 async for event in agent.answer(
                     self.request.prompt,
                     history=self.opening.context,
-                    model=_configured_model(),
+                    model=configured_model(),
                     model_settings=self.request.model_settings,
                 ):
                     if isinstance(event, agent.Piece):
@@ -312,13 +311,6 @@ def _stored_reply(answer: Message) -> Reply:
         output_tokens=known.get("output_tokens", 0),
         citations=known.get("citations", []),
         search_results=known.get("search_results", {}),
-    )
-
-
-def _configured_model() -> Model:
-    evi = settings.EVI
-    return model_for(
-        evi.model, base_url=evi.model_base_url, api_key=evi.model_api_key, fallbacks=tuple(evi.model_fallbacks)
     )
 
 

@@ -5,6 +5,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
+from agentbridge.embeddings import EmbeddingAwayError
 from agentbridge.ingest import load_sample
 from conversations.accounts import FirstAccounts, make_first_accounts
 
@@ -31,7 +32,15 @@ def prepare_database(*, verbosity: int = 1) -> FirstAccounts:
             accounts = make_first_accounts()
             # People in production would take it for their own rules.
             if settings.EVI.env == "development" and settings.EVI.sample:
-                load_sample(announce=lambda: print("Taking in the sample of guidelines and products …", flush=True))
+                _load_sample()
             return accounts
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+
+
+def _load_sample() -> None:
+    try:
+        load_sample(announce=lambda: print("Taking in the sample of guidelines and products …", flush=True))
+    except EmbeddingAwayError as error:
+        # It is found by its words meanwhile.
+        print(f"The sample is there, but {error}. When it does: manage.py reembed", flush=True)

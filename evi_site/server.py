@@ -19,6 +19,7 @@ import django
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
+from pydantic_ai.exceptions import UserError
 
 from evi_site.environment import BASE_DIR
 from evi_site.postgres.cluster import ClusterError
@@ -139,9 +140,14 @@ def port_number(text: str) -> int:
 
 
 def run(*, port: int) -> None:
+    from agentbridge.providers import configured_model
     from evi_site.postgres.base import embedded_cluster
     from evi_site.preparation import DatabaseAwayError, prepare_database
 
+    try:
+        configured_model()
+    except UserError as error:
+        raise ServerError(f"EVI_MODEL={settings.EVI.model} cannot be used: {error}") from error
     listener = listen(port)
     say("Preparing the database …")
     try:

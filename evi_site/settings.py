@@ -69,6 +69,8 @@ DATABASES = {
         "OPTIONS": {
             **DATABASE.get("OPTIONS", {}),
             "pool": {"min_size": 0, "max_size": EVI.pool_size, "timeout": 10},
+            # Lets the server keep a statement's plan where agentbridge asks for it; Django's own cursors never do.
+            "prepare_threshold": 5,
         },
     }
 }

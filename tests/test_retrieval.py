@@ -132,6 +132,7 @@ def stub_embeddings(settings: Any) -> Iterator[StubEmbeddings]:
         ("veiligheidsschoenen", "Schoenen"),
         ("steiger verplaatsen", "Rolsteigers"),
         ("masker", "Adembescherming"),
+        ("harnassen", "Valbeveiliging"),
         ("blokkering van wielen", "Rolsteigers"),
     ],
 )
@@ -334,6 +335,14 @@ def plan_of_search(query: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(retrieval, "prepared", explained)
     search_guidelines(query)
     return "\n".join(seen)
+
+
+def test_the_server_keeps_the_plans_of_a_search(guidelines: None) -> None:
+    for _ in range(2):
+        search_guidelines("harnas")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%nearest AS%%'")
+        assert cursor.fetchone() == (1,)
 
 
 def test_many_rows_are_searched_through_the_indexes(guidelines: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,13 @@ def test_every_acknowledged_row_survives_a_kill_of_everything_in_mid_write(data_
     assert again.stop() == 0
 
 
+def test_a_model_that_does_not_exist_is_named_at_the_start(data_dir: Path, tmp_path: Path) -> None:
+    server = Server(data_dir, cwd=tmp_path, EVI_MODEL="nonsense")
+    said, _ = server.process.communicate(timeout=60)
+    assert server.process.returncode == 1
+    assert said.splitlines()[-1].startswith("EVI cannot run: EVI_MODEL=nonsense cannot be used")
+
+
 def test_what_dies_is_started_again(data_dir: Path, tmp_path: Path) -> None:
     server = Server(data_dir, cwd=tmp_path)
     server.wait_until_announced()

@@ -1,5 +1,7 @@
 """What a question means after what was said before it."""
 
+import time
+
 import pytest
 
 from agentbridge.history import HistoryItem
@@ -109,8 +111,32 @@ def test_courtesies_are_no_questions(text: str, intent: Intent) -> None:
     assert ask(text).intent is intent
 
 
+def test_another_product_of_the_same_list() -> None:
+    said = [HistoryItem("user", "Welke producten voor valbeveiliging?"), HistoryItem("assistant", PRODUCTS)]
+    said += [HistoryItem("user", "wat kost de eerste?"), HistoryItem("assistant", "Het harnas kost € 94,50.")]
+    for question in ("en de tweede?", "wat kost de tweede?"):
+        assert understand(question, said=said).query == "Vanglijn"
+
+
+def test_a_place_in_no_list_is_vague() -> None:
+    assert ask("wat kost de tweede?").vague
+
+
+@pytest.mark.parametrize("question", ["en steigers?", "en voor steigers?"])
+def test_another_keyword_after_a_keyword(question: str) -> None:
+    assert ask("ladders", question).query == "steigers"
+
+
 def test_a_greeting_before_a_question_is_no_greeting() -> None:
     assert ask("Hallo, hoe hoog mag een ladder zijn?").intent is Intent.GUIDELINE
+
+
+@pytest.mark.parametrize("text", ["leg ", "vertel ", "heb je ", "en voor ", "[1] "])
+def test_a_very_long_question_is_understood_at_once(text: str) -> None:
+    started = time.process_time()
+    ask(text * 8000)
+    # A thousand times what it takes; a regular expression that goes back and forth takes longer still.
+    assert time.process_time() - started < 2
 
 
 def test_thanks_do_not_change_the_subject() -> None:

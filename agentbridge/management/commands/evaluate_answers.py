@@ -4,7 +4,8 @@ from typing import Any
 
 from django.core.management import BaseCommand, CommandError
 
-from agentbridge.conversation_bench import BenchFileError, configured_model, evaluate, load_conversations
+from agentbridge.conversation_bench import BenchFileError, evaluate, load_conversations
+from agentbridge.providers import configured_model
 
 
 class Command(BaseCommand):

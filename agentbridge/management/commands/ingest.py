@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management import BaseCommand, CommandError
 from rich.progress import Progress
 
+from agentbridge.embeddings import EmbeddingAwayError
 from agentbridge.ingest import IngestBusyError, Stage, ingest
 
 
@@ -28,6 +29,8 @@ class Command(BaseCommand):
                 )
             except IngestBusyError as error:
                 raise CommandError("Another ingest is running; try again when it is done.") from error
+            except EmbeddingAwayError as error:
+                raise CommandError(f"All is stored and found by its words, but {error}. Later: reembed") from error
         self.stdout.write(f"{report}\nNothing was changed: this was a dry run." if dry_run else str(report))
         if report.failures:
             raise CommandError(f"{len(report.failures)} of the files could not be taken in.")

@@ -1,8 +1,9 @@
 from typing import Any
 
-from django.core.management import BaseCommand
+from django.core.management import BaseCommand, CommandError
 from rich.progress import Progress
 
+from agentbridge.embeddings import EmbeddingAwayError
 from agentbridge.retrieval import make_searchable
 
 
@@ -12,5 +13,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         with Progress(transient=True, disable=not self.stdout.isatty()) as bar:
             task = bar.add_task("Embedding", total=None)
-            done = make_searchable(progress=lambda done, total: bar.update(task, completed=done, total=total))
+            try:
+                done = make_searchable(progress=lambda done, total: bar.update(task, completed=done, total=total))
+            except EmbeddingAwayError as error:
+                raise CommandError(f"Stopped, because {error}. What was done stays done.") from error
         self.stdout.write(f"Embedded {done} rows.")
