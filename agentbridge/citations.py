@@ -9,15 +9,15 @@ from typing import Any
 MARKER = re.compile(r"\[(\d{1,2})\]")
 WRITTEN = re.compile(r"(\s?)\[\s*(\d{1,2}(?:\s*[,;]\s*\d{1,2})*)\s*\]")
 # The end of a piece that may turn out to be a marker.
-BEGUN = re.compile(r"\s?\[[\d\s,;]{0,20}$|\s$")
+BEGUN = re.compile(r"\s?\[[\d\s,;]{0,20}$")
 
 
 @dataclass
 class Citing:
     """Passes an answer on as it comes, with its markers numbered in the order of their appearance.
 
-    A model may write any number. One that no tool has given out is taken away, with the space before it, so that
-    every marker a reader sees leads to a source that was really found.
+    A model may write any number. One that no tool has given out is taken away, with the space before it where that
+    is still here, so that every marker a reader sees leads to a source that was really found.
     """
 
     sources: Mapping[int, dict[str, Any]]
