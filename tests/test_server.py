@@ -115,7 +115,16 @@ class Server:
         return leader
 
     def runs(self, what: str, *, other_than: int = 0) -> bool:
-        return any(what in command and pid != other_than for pid, command in processes(self.data_dir).items())
+        # A leader, because what it forked lives on for a moment.
+        found = processes(self.data_dir).items()
+        return any(what in command and pid != other_than and _leads(pid) for pid, command in found)
+
+
+def _leads(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == pid
+    except ProcessLookupError:
+        return False
 
 
 @pytest.fixture
