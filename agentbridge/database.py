@@ -1,8 +1,9 @@
-"""Ways to the database: short phases of asynchronous work in threads of their own, and statements kept prepared."""
+"""Ways to the database: short phases of asynchronous work, statements kept prepared, and locks between processes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, LiteralString, ParamSpec, TypeVar
 
 from django.db import connection
@@ -15,6 +16,24 @@ T = TypeVar("T")
 
 # Few threads are enough, because none of them ever waits for a model.
 _threads = ThreadPoolExecutor(8, thread_name_prefix="turn-database")
+
+
+@contextmanager
+def advisory_lock(number: int, *, wait: bool = True) -> Iterator[bool]:
+    """Whether the lock of this number is ours while the block runs; without `wait` it may be somebody else's.
+
+    It goes with the connection, so no crash leaves it behind.
+    """
+    with connection.cursor() as cursor:
+        function = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
+        cursor.execute(f"SELECT {function}(%s)", [number])
+        is_ours = wait or cursor.fetchone() == (True,)
+    try:
+        yield is_ours
+    finally:
+        if is_ours and connection.is_usable():
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_advisory_unlock(%s)", [number])
 
 
 async def in_database(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -26,7 +26,7 @@ WORDS_BONUS = 0.2
 # Who asks how much wants a number.
 NUMBER_BONUS = 0.1
 NUMBER = re.compile(
-    r"\d|\b(een|één|twee|drie|vier|vijf|half|jaarlijks|maandelijks|wekelijks|yearly|monthly|weekly|twice)\b"
+    r"\d|\b(één|twee|drie|vier|vijf|half|jaarlijks|maandelijks|wekelijks|yearly|monthly|weekly|twice)\b", re.IGNORECASE
 )
 # Half of what the sample's own questions reach.
 WEAK = 0.3
@@ -172,9 +172,8 @@ def _uncapitalized(title: str) -> str:
 def _is_coincidence(query: str, found: Sequence[Guideline]) -> bool:
     """Whether the best find is weak and has none of the question's words, nor what guidelines say for them."""
     asked = _stems(f"{query} {' '.join(official_words(query))}") - {word[:STEM] for word in FILLERS}
-    return found[0].score < WEAK and not asked & _stems(
-        " ".join(f"{one.title} {one.section} {one.text}" for one in found)
-    )
+    told = _stems(" ".join(f"{one.title} {one.section} {one.text}" for one in found))
+    return found[0].score < WEAK and not asked & told
 
 
 def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, already: str) -> list[_Sentence]:

@@ -1,7 +1,5 @@
 """What is searched, and the columns and indexes that make it findable."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from django.db import connection, transaction
@@ -15,8 +13,6 @@ WORDED_AT_ONCE = 500
 EMBEDDED_AT_ONCE = 32
 # An index has at most 2000 dimensions of four bytes, or 4000 of two.
 INDEXED_AS = ((2000, "vector"), (4000, "halfvec"))
-# Any number, as long as nobody else in this database takes the same.
-LOCK = 7_310_452
 
 
 @dataclass(frozen=True)
@@ -65,18 +61,6 @@ PRODUCTS = Shelf(
 SHELVES = (GUIDELINES, PRODUCTS)
 
 
-@contextmanager
-def only_one_at_a_time() -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
-        try:
-            yield
-        finally:
-            # A connection that is gone has taken its lock with it.
-            if connection.is_usable():
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
-
-
 def count_waiting(shelf: Shelf, *, embedder: Embedder) -> int:
     with connection.cursor() as cursor:
         cursor.execute(shelf.compose(COUNT_WAITING), [embedder.name])
@@ -84,12 +68,10 @@ def count_waiting(shelf: Shelf, *, embedder: Embedder) -> int:
     return int(count)
 
 
-def take_in_words(shelf: Shelf) -> int:
+def take_in_words(shelf: Shelf) -> None:
     """Store the stems of every row that has new words, and drop the vector of what it said before."""
-    done = 0
-    while batch := _take_in_batch(shelf):
-        done += batch
-    return done
+    while _take_in_batch(shelf):
+        pass
 
 
 def _take_in_batch(shelf: Shelf) -> int:

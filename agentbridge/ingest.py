@@ -13,12 +13,13 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from django.core.files.uploadedfile import UploadedFile
-from django.db import DataError, connection, transaction
+from django.db import DataError, transaction
 from django.db.models import QuerySet
 
 from agentbridge import retrieval
 from agentbridge.catalogues import FORMATS as CATALOGUES
 from agentbridge.catalogues import read_catalogue
+from agentbridge.database import advisory_lock
 from agentbridge.models import Document, Product
 from agentbridge.readers import GUIDELINES, Problem, UnreadableError, read_guideline
 from agentbridge.shelving import Verdict, cut_again, retire, shelve_guideline, shelve_products
@@ -199,18 +200,10 @@ class _Run:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """One ingest at a time; the lock goes with the connection, so no crash leaves it behind."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
-        if cursor.fetchone() != (True,):
+    with advisory_lock(LOCK, wait=False) as is_ours:
+        if not is_ours:
             raise IngestBusyError
-    try:
         yield
-    finally:
-        # A connection that is gone has taken its lock with it.
-        if connection.is_usable():
-            with connection.cursor() as cursor:
-                cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
 
 
 @contextmanager

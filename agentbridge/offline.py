@@ -54,10 +54,10 @@ def _read(messages: Sequence[ModelMessage]) -> _Conversation:
                     conversation.question = str(content)
                     conversation.returned.clear()
                 case TextPart(content=content):
-                    conversation.said += [
-                        HistoryItem("user", conversation.question),
-                        HistoryItem("assistant", content),
-                    ]
+                    # An answer in two pieces has one question.
+                    if conversation.question:
+                        conversation.said.append(HistoryItem("user", conversation.question))
+                    conversation.said.append(HistoryItem("assistant", content))
                     conversation.question = ""
                 case ToolReturnPart(tool_name=tool, content=content):
                     conversation.returned[tool] = content

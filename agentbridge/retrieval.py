@@ -17,7 +17,7 @@ import numpy as np
 from django.db import connection, transaction
 from psycopg.sql import Composed
 
-from agentbridge.database import prepared
+from agentbridge.database import advisory_lock, prepared
 from agentbridge.embeddings import Embedder, Vector, current_embedder, readable
 from agentbridge.indexing import (
     GUIDELINES,
@@ -29,7 +29,6 @@ from agentbridge.indexing import (
     embed_batch,
     index_vectors,
     indexed,
-    only_one_at_a_time,
     take_in_words,
 )
 from agentbridge.lexical import Question, Term, understand
@@ -56,6 +55,8 @@ MUCH_WORSE = 0.6
 # What only questions on the subject reach by words alone, for a row or a moment without a vector.
 WORDS_ALONE = 0.25
 EVERY_WORD = 0.999
+# Any number that nothing else in this database locks.
+LOCK = 7_310_452
 # So many of the questions about other things get no hit, as measured by make_searchable …
 OFF_TOPIC_REFUSED = 0.93
 # … and until it has.
@@ -286,7 +287,7 @@ def make_searchable(*, progress: Callable[[int, int], None] | None = None) -> in
     """
     embedder = current_embedder()
     done = 0
-    with only_one_at_a_time():
+    with advisory_lock(LOCK):
         total = sum(count_waiting(shelf, embedder=embedder) for shelf in SHELVES)
         # First, because it is quick and needs no model: by their words all rows can be found at once.
         for shelf in SHELVES:

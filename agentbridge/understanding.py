@@ -82,6 +82,8 @@ HAVE = re.compile(
 TO_READ = re.compile(r"\b(?:informatie|info|richtlijn\w*|regels?|tips?|advies|uitleg|information|guidelines?|advice)\b")
 PRICE = re.compile(r"\b((wat|hoeveel) kost(en)?|prijs|prijzen|hoe duur|price|prices|costs?|how much (is|are))\b")
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
+# Names nothing that could be searched.
+EMPTY = FILLERS | PRODUCT_WORDS | GREETINGS | THANKS | ORDINALS.keys()
 # What a question is about is said at its beginning; the rest is a text to go with it.
 MOST_CHARACTERS = 1000
 # A longer answer to a question that EVI asked back is a question of its own.
@@ -114,14 +116,13 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
     language = LANGUAGES[wanted[1] or wanted[2]] if wanted else _language_of(text) or before.language
     text = IN_LANGUAGE.sub(" ", text).strip()
     words = WORD.findall(text)
-    courtesies = GREETINGS | THANKS
-    content = tuple(word for word in words if word not in FILLERS | PRODUCT_WORDS | courtesies | ORDINALS.keys())
+    content = tuple(word for word in words if word not in EMPTY)
     subject = tuple(word for word in content if word not in ASPECTS and not word[0].isdigit())
     aspects = tuple(word for word in content if word in ASPECTS)
     wants_number = bool(NUMBER.search(text))
     same = replace(before, language=language)
 
-    if not content and courtesies.intersection(words):
+    if not content and (GREETINGS | THANKS).intersection(words):
         return replace(same, intent=Intent.THANKS if THANKS.intersection(words) else Intent.GREETING)
     if WHO.search(text):
         return replace(same, intent=Intent.WHO)

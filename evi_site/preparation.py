@@ -5,6 +5,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
+from agentbridge.database import advisory_lock
 from agentbridge.embeddings import EmbeddingAwayError
 from agentbridge.ingest import load_sample
 from conversations.accounts import FirstAccounts, make_first_accounts
@@ -24,18 +25,14 @@ def prepare_database(*, verbosity: int = 1) -> FirstAccounts:
         psycopg.connect(**{"connect_timeout": 10, **connection.get_connection_params()}).close()
     except psycopg.Error as error:
         raise DatabaseAwayError(f"the database does not answer: {str(error).splitlines()[0]}") from error
-    with connection.cursor() as cursor:
-        # Django's migrate is not made for two at once.
-        cursor.execute("SELECT pg_advisory_lock(%s)", [LOCK])
-        try:
-            call_command("migrate", interactive=False, verbosity=verbosity)
-            accounts = make_first_accounts()
-            # People in production would take it for their own rules.
-            if settings.EVI.env == "development" and settings.EVI.sample:
-                _load_sample()
-            return accounts
-        finally:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK])
+    # Django's migrate is not made for two at once.
+    with advisory_lock(LOCK):
+        call_command("migrate", interactive=False, verbosity=verbosity)
+        accounts = make_first_accounts()
+        # People in production would take it for their own rules.
+        if settings.EVI.env == "development" and settings.EVI.sample:
+            _load_sample()
+        return accounts
 
 
 def _load_sample() -> None:
