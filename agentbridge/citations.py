@@ -1,7 +1,7 @@
 """Citations: the markers in an answer, and the sources they stand for."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,9 @@ class Citing:
     """
 
     sources: Mapping[int, dict[str, Any]]
+    # The text that this one goes on with, and what it cites: its markers stay, and the new ones come after them.
+    so_far: str = ""
+    earlier: Sequence[dict[str, Any]] = ()
     citations: list[dict[str, Any]] = field(default_factory=list)
     _markers: dict[int, int] = field(default_factory=dict)
     _held: str = ""
@@ -47,9 +50,17 @@ class Citing:
 
     def _marker(self, number: int) -> int:
         if number not in self._markers:
-            self._markers[number] = len(self._markers) + 1
-            self.citations.append({"marker": self._markers[number], **self.sources[number]})
+            source = self.sources[number]
+            known = [one.get("marker") for one in self.earlier if one.get("chunk_id") == source.get("chunk_id", number)]
+            if known and isinstance(known[0], int):
+                self._markers[number] = known[0]
+            else:
+                self._markers[number] = self._taken() + len(self.citations) + 1
+                self.citations.append({"marker": self._markers[number], **source})
         return self._markers[number]
+
+    def _taken(self) -> int:
+        return max([len(self.earlier), *(int(match[1]) for match in MARKER.finditer(self.so_far))])
 
 
 def without_markers(text: str) -> str:

@@ -191,7 +191,7 @@ async def _take_turn(
     answer = None
     try:
         async with asyncio.timeout(evi.model_timeout):
-            async for event in agent.answer(turn.ask, history=history, model=model):
+            async for event in agent.answer(agent.Question(turn.ask), history=history, model=model):
                 if isinstance(event, agent.Answer):
                     answer = event
     except (model_errors.AgentRunError, model_errors.FallbackExceptionGroup, TimeoutError, OSError) as error:

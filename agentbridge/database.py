@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from types import MappingProxyType
 from typing import Any, LiteralString, ParamSpec, TypeVar
 
 from django.db import connection
@@ -48,11 +49,24 @@ async def in_database(function: Callable[P, T], *args: P.args, **kwargs: P.kwarg
     return await asyncio.get_running_loop().run_in_executor(_threads, phase)
 
 
-def prepared(statement: LiteralString | Composed, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+def prepared(
+    statement: LiteralString | Composed,
+    parameters: Mapping[str, Any],
+    *,
+    settings: Mapping[LiteralString, LiteralString] = MappingProxyType({}),
+) -> list[dict[str, Any]]:
     """The rows of a statement that the server plans once and not each time, as it does with Django's own cursors.
 
-    For statements that take as long to plan as to run.
+    For statements that take as long to plan as to run. The server's `settings` hold for this one, or to the end of the
+    transaction that it is part of.
     """
     connection.ensure_connection()
-    with connection.wrap_database_errors, Cursor(connection.connection, row_factory=dict_row) as cursor:
+    raw = connection.connection
+    with (
+        connection.wrap_database_errors,
+        raw.transaction() if settings else nullcontext(),
+        Cursor(raw, row_factory=dict_row) as cursor,
+    ):
+        if settings:
+            cursor.execute(";".join(f"SET LOCAL {name} = {value}" for name, value in settings.items()))
         return cursor.execute(statement, parameters, prepare=True).fetchall()

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentbridge.chunks import sentences
-from agentbridge.citations import without_markers
+from agentbridge.citations import WRITTEN, without_markers
 from agentbridge.embeddings import BUNDLED, Vector, embedder_for
 from agentbridge.synonyms import official_words
 from agentbridge.tools import Guideline, Product
 from agentbridge.understanding import WORD, Understanding
-from agentbridge.words import FILLERS
+from agentbridge.words import ASPECTS, FILLERS
 
 # Most of an answer comes from one source, so that it reads as a whole; others add what they say better.
 MOST_FROM_THE_BEST = 4
@@ -23,13 +23,19 @@ WORTH_A_LOOK = 0.7
 # A section opens with its answer, more often than not; and a word of the question is worth more than its meaning alone.
 OPENING_BONUS = 0.12
 WORDS_BONUS = 0.2
+# A guideline is named after its subject, and a section after what it answers.
+NAMED_BONUS = 0.3
+ASKED_ALIKE = 0.07
+QUESTION_WORDS = {"wie", "wat", "waar", "wanneer", "hoe", "hoeveel", "welke", "who", "what", "when", "how", "which"}
 # Who asks how much wants a number.
 NUMBER_BONUS = 0.1
 NUMBER = re.compile(
     r"\d|\b(één|twee|drie|vier|vijf|half|jaarlijks|maandelijks|wekelijks|yearly|monthly|weekly|twice)\b", re.IGNORECASE
 )
-# Half of what the sample's own questions reach.
+# Half of what the sample's own questions reach; and what none of them reaches without a word of its subject.
 WEAK = 0.3
+FAIR = 0.45
+HALF = 0.5
 STEM = 6
 STEP = re.compile(r"\s*\d+[.)] ")
 
@@ -64,6 +70,10 @@ PHRASES = {
         "unclear": "Over welk onderwerp gaat uw vraag? Ik weet bijvoorbeeld iets over {subjects}. Wat wilt u weten?",
         "broken": "Ik kan op dit moment niet in de kennisbank zoeken. Probeer het over een minuut nog eens.",
         "foreign": "Hierover heb ik alleen een Engelse bron:",
+        "urgent": "Is er direct gevaar of is iemand gewond, bel dan 112 en waarschuw de BHV.",
+        "unseen": "Ik kan afbeeldingen niet bekijken, dus ik ga alleen uit van uw tekst.",
+        "image_alone": "Ik kan afbeeldingen niet bekijken. Kunt u uw vraag in woorden stellen?",
+        "unread": "Ik kan {name} niet openen, dus ik ga alleen uit van uw vraag.",
         "and": "en",
         "or": "of",
     },
@@ -100,6 +110,10 @@ PHRASES = {
         ),
         "broken": "I cannot search the knowledge base at the moment. Please try again in a minute.",
         "foreign": "I have only a Dutch source for this:",
+        "urgent": "If there is immediate danger or somebody is hurt, call 112 and warn the emergency responders (BHV).",
+        "unseen": "I cannot see images, so I go by your text alone.",
+        "image_alone": "I cannot see images. Could you put your question into words?",
+        "unread": "I cannot open {name}, so I go by your question alone.",
         "and": "and",
         "or": "or",
     },
@@ -117,12 +131,12 @@ class _Sentence:
 def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already: str = "") -> str:
     """The sentences that answer best, each with its source; `already` is what need not be said again."""
     phrases = PHRASES[meant.language]
-    if not found or _is_coincidence(meant.query, found):
+    own = [guideline for guideline in found if guideline.language == meant.language]
+    if not found or _is_coincidence(meant, own or found):
         return phrases["nothing"]
     titles = list(dict.fromkeys(guideline.title for guideline in found))
     if meant.vague and len(titles) > 2:
         return phrases["which"].format(subjects=_listed(titles[:3], phrases["or"]))
-    own = [guideline for guideline in found if guideline.language == meant.language]
     worth = [one for one in own or found if one.score >= WORTH_A_LOOK * (own or found)[0].score]
     chosen = _best_sentences(meant, worth, already=without_markers(already))
     if not chosen:
@@ -154,14 +168,36 @@ def about_product(meant: Understanding, found: Sequence[Product]) -> str:
     return f"{told} {product.description} [{product.number}]"
 
 
-def phrase(name: str, *, language: str, subjects: Sequence[str] = ()) -> str:
+def rest_of(answer: str, *, so_far: str) -> str:
+    """What is left of an answer when so much of it was said; nothing where that was another answer."""
+    told = _told(so_far)
+    in_markers = {place for marker in WRITTEN.finditer(answer) for place in range(*marker.span())}
+    # Each character that tells something, with the place where it ends; white space counts once.
+    counted: list[tuple[str, int]] = []
+    for place, character in enumerate(answer):
+        if place not in in_markers and not (character.isspace() and (not counted or counted[-1][0] == " ")):
+            counted.append((" " if character.isspace() else character, place + 1))
+    if "".join(character for character, _ in counted[: len(told)]) != told:
+        return ""
+    rest = answer[counted[len(told) - 1][1] :] if told else answer
+    if so_far.rstrip().endswith("]"):
+        # Its marker was said as well.
+        rest = re.sub(rf"^(?:{WRITTEN.pattern})+", "", rest)
+    return rest if _told(rest) else ""
+
+
+def _told(text: str) -> str:
+    return " ".join(without_markers(text).split())
+
+
+def phrase(sentence: str, *, language: str, subjects: Sequence[str] = (), name: str = "") -> str:
     """One of EVI's own sentences, with some of the subjects as examples."""
     phrases = PHRASES[language]
-    if not subjects and f"{name}_empty" in phrases:
-        return phrases[f"{name}_empty"]
+    if not subjects and f"{sentence}_empty" in phrases:
+        return phrases[f"{sentence}_empty"]
     # From all over the list, and not just the ones that begin with an A.
     some = [_uncapitalized(subject) for subject in subjects[:: max(1, len(subjects) // 4)]][:4]
-    return phrases[name].format(subjects=_listed(some, phrases["and"]))
+    return phrases[sentence].format(subjects=_listed(some, phrases["and"]), name=name)
 
 
 def _uncapitalized(title: str) -> str:
@@ -169,11 +205,26 @@ def _uncapitalized(title: str) -> str:
     return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
-def _is_coincidence(query: str, found: Sequence[Guideline]) -> bool:
-    """Whether the best find is weak and has none of the question's words, nor what guidelines say for them."""
-    asked = _stems(f"{query} {' '.join(official_words(query))}") - {word[:STEM] for word in FILLERS}
-    told = _stems(" ".join(f"{one.title} {one.section} {one.text}" for one in found))
-    return found[0].score < WEAK and not asked & told
+def _is_coincidence(meant: Understanding, found: Sequence[Guideline]) -> bool:
+    """Whether what was found is about something else: it is weak, and has too little of what the question is about."""
+    best = found[0]
+    if meant.translated:
+        # Its words are not to be found in a text of another language.
+        return False
+    subject = _stems(" ".join(meant.topic) or meant.query) - {word[:STEM] for word in FILLERS}
+    official = _stems(" ".join(official_words(meant.query)))
+    told = _stems(f"{best.title} {best.section} {best.text}")
+    share = len(subject & told) / len(subject) if subject else 1
+    if best.score < WEAK:
+        return share <= HALF and not official & told
+    told_by_any = told.union(*(_stems(f"{one.title} {one.section} {one.text}") for one in found))
+    return best.score < FAIR and not (subject | official) & told_by_any
+
+
+def _is_named(meant: Understanding, guideline: Guideline) -> bool:
+    """Whether a guideline is named after what is asked about: a limit for noise is none for asbestos."""
+    subject = _stems(" ".join(word for word in meant.topic if word not in ASPECTS)) - {word[:STEM] for word in FILLERS}
+    return bool(subject & _stems(guideline.title))
 
 
 def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, already: str) -> list[_Sentence]:
@@ -194,7 +245,11 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
     weigh = _weigher(f"{meant.query} {official}", [text for text, _, _ in candidates])
     # A heading says what its text answers.
     fits = [
-        guideline.score / guidelines[0].score + _similarity(asked, vector) + 2 * WORDS_BONUS * weigh(heading)
+        guideline.score / guidelines[0].score
+        + _similarity(asked, vector)
+        + 2 * WORDS_BONUS * weigh(heading)
+        + _asks_alike(meant.query, guideline.section)
+        + (NAMED_BONUS if _is_named(meant, guideline) else 0)
         for guideline, heading, vector in zip(guidelines, headings, vectors, strict=False)
     ]
     scored = []
@@ -211,6 +266,14 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
     chosen = own + others[:MOST_FROM_OTHERS]
     sources = list(dict.fromkeys(sentence.source for sentence in chosen))
     return sorted(chosen, key=lambda sentence: (sources.index(sentence.source), sentence.position))
+
+
+def _asks_alike(question: str, heading: str) -> float:
+    """Who asks "wie mag" wants the section that answers "wie mag"."""
+    asked, answered = (WORD.findall(text.casefold())[:2] for text in (question, heading))
+    if not asked or not answered or asked[0] != answered[0] or asked[0] not in QUESTION_WORDS:
+        return 0
+    return 2 * ASKED_ALIKE if asked == answered else ASKED_ALIKE
 
 
 def _weigher(query: str, texts: Sequence[str]) -> Callable[[str], float]:

@@ -1,9 +1,39 @@
 """The only converter between stored messages and PydanticAI's."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, SystemPromptPart, TextPart, UserPromptPart
+from pydantic_ai.messages import (
+    BinaryContent,
+    ImageUrl,
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    UserContent,
+    UserPromptPart,
+)
+
+ADDRESS = "text/uri-list"
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image, or the address of one."""
+
+    media_type: str
+    content: bytes
+    name: str = ""
+
+    @property
+    def is_readable(self) -> bool:
+        return self.media_type == ADDRESS or self.media_type.startswith("image/")
+
+    def for_model(self) -> ImageUrl | BinaryContent:
+        if self.media_type == ADDRESS:
+            return ImageUrl(self.content.decode(errors="replace"))
+        return BinaryContent(self.content, media_type=self.media_type)
 
 
 @dataclass(frozen=True)
@@ -12,6 +42,7 @@ class HistoryItem:
 
     role: str
     content: str
+    images: tuple[Image, ...] = ()
 
 
 def to_model_messages(items: Iterable[HistoryItem]) -> list[ModelMessage]:
@@ -27,10 +58,17 @@ def to_model_messages(items: Iterable[HistoryItem]) -> list[ModelMessage]:
             continue
         if item.role == "assistant":
             _add_response(messages, item.content)
+        elif item.role == "system":
+            _add_request(messages, SystemPromptPart(item.content))
         else:
-            part = SystemPromptPart(item.content) if item.role == "system" else UserPromptPart(item.content)
-            _add_request(messages, part)
+            _add_request(messages, UserPromptPart(to_prompt(item.content, item.images)))
     return messages
+
+
+def to_prompt(text: str, images: Sequence[Image]) -> str | list[UserContent]:
+    """A question with its images, as a model takes it."""
+    seen = [image.for_model() for image in images if image.is_readable]
+    return [text, *seen] if seen else text
 
 
 def _add_request(messages: list[ModelMessage], part: SystemPromptPart | UserPromptPart) -> None:

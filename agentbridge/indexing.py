@@ -11,8 +11,9 @@ from agentbridge.lexical import DICTIONARIES, words
 
 WORDED_AT_ONCE = 500
 EMBEDDED_AT_ONCE = 32
-# An index has at most 2000 dimensions of four bytes, or 4000 of two.
-INDEXED_AS = ((2000, "vector"), (4000, "halfvec"))
+# In the index a number has two bytes, which halves what a search has to read; hits are weighed by the whole vectors.
+# More dimensions than that no index can have.
+MOST_INDEXED = 4000
 
 
 @dataclass(frozen=True)
@@ -109,17 +110,15 @@ def embed_batch(shelf: Shelf, *, embedder: Embedder) -> int:
 def index_vectors(shelf: Shelf) -> None:
     """Make the index for every number of dimensions that occurs and has none; that of the bundled model is there."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(shelf.compose(DIMENSIONS), [f"idx_{shelf.table}_embedding_", INDEXED_AS[-1][0]])
+        cursor.execute(shelf.compose(DIMENSIONS), [f"idx_{shelf.table}_embedding_", MOST_INDEXED])
         for (dimensions,) in cursor.fetchall():
-            vector = indexed(dimensions)
             # PostgreSQL makes no index on a table while a foreign key of this transaction waits to be checked.
             cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
             cursor.execute(
                 SQL(INDEX_VECTORS).format(
                     name=Identifier(f"idx_{shelf.table}_embedding_{dimensions}"),
                     table=Identifier(shelf.table),
-                    vector=SQL(vector),
-                    operators=SQL(f"{vector.partition('(')[0]}_cosine_ops"),
+                    vector=SQL(indexed(dimensions)),
                     dimensions=Literal(dimensions),
                 )
             )
@@ -127,8 +126,7 @@ def index_vectors(shelf: Shelf) -> None:
 
 def indexed(dimensions: int) -> str:
     """The type in which vectors of so many dimensions are compared."""
-    kind = next((kind for most, kind in INDEXED_AS if dimensions <= most), "vector")
-    return f"{kind}({dimensions})"
+    return f"halfvec({dimensions})" if dimensions <= MOST_INDEXED else f"vector({dimensions})"
 
 
 COUNT_WAITING = """
@@ -190,6 +188,6 @@ DIMENSIONS = """
 """
 
 INDEX_VECTORS = """
-    CREATE INDEX {name} ON {table} USING hnsw ((embedding::{vector}) {operators})
+    CREATE INDEX {name} ON {table} USING hnsw ((embedding::{vector}) halfvec_cosine_ops)
     WHERE retired_at IS NULL AND vector_dims(embedding) = {dimensions}
 """

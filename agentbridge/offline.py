@@ -5,9 +5,10 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, TextPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import ModelMessage, TextPart, ToolReturnPart, UserContent, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from agentbridge import extracts
@@ -15,6 +16,8 @@ from agentbridge.history import HistoryItem
 from agentbridge.understanding import Intent, Understanding, understand
 
 NAME = "offline"
+# How any model is asked to go on with its last answer.
+CONTINUE = (files("agentbridge") / "prompts" / "continue.md").read_text().strip()
 
 
 def offline_model() -> FunctionModel:
@@ -28,6 +31,8 @@ class _Conversation:
     said: list[HistoryItem] = field(default_factory=list)
     question: str = ""
     returned: dict[str, Any] = field(default_factory=dict)
+    # The answer to go on with, where that is what is asked.
+    so_far: str = ""
 
 
 async def _respond(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
@@ -38,8 +43,8 @@ async def _respond(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterat
         yield {0: DeltaToolCall(name=name, json_args=json.dumps(arguments))}
         return
     # Weighing sentences takes the processor a moment, and others are waiting for theirs.
-    text = await asyncio.to_thread(_answer, meant, conversation)
-    for word in re.findall(r"\S+\s*", text):
+    text = await asyncio.to_thread(_going_on if conversation.so_far else _answer, meant, conversation)
+    for word in re.findall(r"\s*\S+\s*", text):
         yield word
 
 
@@ -51,7 +56,7 @@ def _read(messages: Sequence[ModelMessage]) -> _Conversation:
                 case UserPromptPart(content=content):
                     if conversation.question:
                         conversation.said.append(HistoryItem("user", conversation.question))
-                    conversation.question = str(content)
+                    conversation.question = _text_of(content)
                     conversation.returned.clear()
                 case TextPart(content=content):
                     # An answer in two pieces has one question.
@@ -61,7 +66,17 @@ def _read(messages: Sequence[ModelMessage]) -> _Conversation:
                     conversation.question = ""
                 case ToolReturnPart(tool_name=tool, content=content):
                     conversation.returned[tool] = content
+    if conversation.question == CONTINUE and len(conversation.said) > 1:
+        asked, answered = conversation.said[-2:]
+        del conversation.said[-2:]
+        conversation.question, conversation.so_far = asked.content, answered.content
     return conversation
+
+
+def _text_of(content: str | Sequence[UserContent]) -> str:
+    if isinstance(content, str):
+        return content
+    return " ".join(part for part in content if isinstance(part, str))
 
 
 def _tool_call(meant: Understanding, *, returned: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
@@ -78,6 +93,16 @@ def _tool_call(meant: Understanding, *, returned: Mapping[str, Any]) -> tuple[st
     elif meant.intent in (Intent.GUIDELINE, Intent.MORE):
         calls = [in_guidelines]
     return next((call for call in calls if call[0] not in returned), None)
+
+
+def _going_on(meant: Understanding, conversation: _Conversation) -> str:
+    """What is left to say: the rest of an answer that broke off, or more than the answer had."""
+    if rest := extracts.rest_of(_answer(meant, conversation), so_far=conversation.so_far).rstrip():
+        return rest
+    found = conversation.returned.get("search_guidelines")
+    if not found:
+        return " " + extracts.phrase("no_more", language=meant.language)
+    return " " + extracts.from_guidelines(meant, found, already=conversation.so_far)
 
 
 def _answer(meant: Understanding, conversation: _Conversation) -> str:
@@ -100,6 +125,10 @@ def _answer(meant: Understanding, conversation: _Conversation) -> str:
     answer = extracts.from_guidelines(
         meant, returned["search_guidelines"], already=already if meant.intent is Intent.MORE else ""
     )
+    if meant.urgent:
+        # What else EVI knows comes after that, if it knows anything.
+        known = f"\n\n{answer}" if returned["search_guidelines"] else ""
+        return extracts.phrase("urgent", language=language) + known
     if "search_products" in returned and returned["search_guidelines"]:
         return f"{extracts.phrase('no_products', language=language)} {answer}"
     return answer

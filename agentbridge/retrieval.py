@@ -4,7 +4,6 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -14,7 +13,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import numpy as np
-from django.db import connection, transaction
 from psycopg.sql import Composed
 
 from agentbridge.database import advisory_lock, prepared
@@ -43,9 +41,14 @@ _aside = ThreadPoolExecutor(4, thread_name_prefix="embedding")
 MOST_CHARACTERS = 2000
 # A model that has not answered by then is done without: the words still find something.
 PATIENCE_SECONDS = 10
-# So many rows are weighed at most, those nearest in meaning and those with the rarest words.
+# So many rows are weighed at most of each: those nearest in meaning, those with the rarest word and another, and those
+# with the rarest words.
 NEAREST = 40
-WORDED = 200
+WORDED = 60
+# How many words a statement has room for; a few sizes, so that each is planned once and not for every question.
+SLOTS = (4, 8, 16, 32, 64, 128, 512)
+# Beside the rarest word, so many are looked for together with it.
+BESIDES = 4
 # A word that more rows have leads nowhere, and costs.
 MOST_ROWS = 5000
 # Between hits that are as good, the language that was asked for comes first.
@@ -216,42 +219,73 @@ def _weigh(
 ) -> list[dict[str, Any]]:
     wanted = {condition: value for condition, value in filters.items() if value}
     dimensions = 1 if vector is None else len(vector)
-    with transaction.atomic() if wanted else nullcontext():
-        if wanted:
-            with connection.cursor() as cursor:
-                # Filters are applied to what the index gives, so it must give until enough are left.
-                cursor.execute("SET LOCAL hnsw.iterative_scan = 'relaxed_order'")
-        rows = prepared(
-            _search_statement(shelf, tuple(wanted), dimensions=dimensions),
-            {
-                **{str(n): value for n, value in enumerate(wanted.values())},
-                "searched": shelf.table,
-                "model": model,
-                "vector": None if vector is None else str(vector.tolist()),
-                "candidates": _rarest(question.terms),
-                "words": [term.word for term in question.terms],
-                "asked": [term.asked for term in question.terms],
-                "exact": [term.exact for term in question.terms],
-                "parts": [term.parts for term in question.terms],
-                "exact_weights": [term.exact_weight / (question.weight or 1) for term in question.terms],
-                "parts_weights": [term.parts_weight / (question.weight or 1) for term in question.terms],
-                "similarity_weight": weights.similarity,
-                "words_weight": weights.words,
-                "language": language,
-                "preference": PREFERENCE,
-                "nearest": NEAREST,
-                "worded": WORDED,
-                "limit": limit,
-            },
-        )
-    return [{name: tuple(value) if isinstance(value, list) else value for name, value in row.items()} for row in rows]
+    slots = next(number for number in SLOTS if number >= len(question.terms))
+    rarest, together = _rarest(question.terms)
+    rows = prepared(
+        _search_statement(shelf, tuple(wanted), dimensions=dimensions, slots=slots),
+        {
+            **{str(n): value for n, value in enumerate(wanted.values())},
+            **_in_slots(question, slots=slots),
+            "searched": shelf.table,
+            "model": model,
+            "vector": None if vector is None else f"[{','.join(f'{each:.7g}' for each in vector.tolist())}]",
+            "rarest": rarest,
+            "together": together,
+            "similarity_weight": weights.similarity,
+            "words_weight": weights.words,
+            "language": language,
+            "preference": PREFERENCE,
+            "nearest": NEAREST,
+            "worded": WORDED,
+            "limit": limit,
+        },
+        settings=PLANNING | ({"hnsw.iterative_scan": "relaxed_order"} if wanted else {}),
+    )
+    return [
+        {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+        | {"matched": tuple(term.word for term, found in zip(question.terms, row["matched"], strict=False) if found)}
+        for row in rows
+    ]
+
+
+def _in_slots(question: Question, *, slots: int) -> dict[str, Any]:
+    """The terms as parameters: in each slot what finds a word and what that is worth, the worthier first."""
+    parameters: dict[str, Any] = {}
+    empty = ("", 0.0)
+    for slot in range(slots):
+        ways, asked = [empty, empty], False
+        if slot < len(question.terms):
+            term = question.terms[slot]
+            ways = [(term.exact, term.exact_weight), (term.parts, term.parts_weight)]
+            ways.sort(key=lambda way: way[1], reverse=True)
+            asked = term.asked
+        (first, first_weight), (second, second_weight) = ways
+        parameters |= {
+            f"first{slot}": first,
+            f"first_weight{slot}": first_weight / (question.weight or 1),
+            f"second{slot}": second,
+            f"second_weight{slot}": second_weight / (question.weight or 1),
+            f"asked{slot}": float(asked),
+        }
+    return parameters
 
 
 @cache
-def _search_statement(shelf: Shelf, conditions: Sequence[str], *, dimensions: int) -> Composed:
+def _search_statement(shelf: Shelf, conditions: Sequence[str], *, dimensions: int, slots: int) -> Composed:
     return shelf.compose(
         SEARCH,
-        where=" AND ".join([shelf.live, *(f"{condition} %({n})s" for n, condition in enumerate(conditions))]),
+        # A document and its chunks are retired together, so only a filter needs both to find candidates.
+        candidates=shelf.source if conditions else shelf.table,
+        where=" AND ".join(
+            [
+                f"{shelf.table}.retired_at IS NULL",
+                *(f"{condition} %({n})s" for n, condition in enumerate(conditions)),
+            ]
+        ),
+        weights=", ".join(WEIGHT.format(slot=slot) for slot in range(slots)),
+        asked=" + ".join(f"weight{slot} * %(asked{slot})s::float8" for slot in range(slots)),
+        every=" + ".join(f"weight{slot}" for slot in range(slots)),
+        matched=", ".join(f"weight{slot} > 0" for slot in range(slots)),
         kind=indexed(dimensions),
         dimensions=str(dimensions),
     )
@@ -328,8 +362,9 @@ def _measure_threshold(shelf: Shelf, *, embedder: Embedder) -> None:
     )
 
 
-def _rarest(terms: Sequence[Term]) -> str:
-    """What to look for in the index of words: the rarest first, because a common word is in most rows."""
+def _rarest(terms: Sequence[Term]) -> tuple[str, str]:
+    """What to look for in the index of words: the rarest, because a common word is in most rows; and the rarest of all
+    together with any other, because of the many rows that have it these are the best."""
     found = sorted(
         [(term.exact_rows, term.exact) for term in terms]
         + [(term.parts_rows, term.parts) for term in terms if term.parts]
@@ -341,7 +376,8 @@ def _rarest(terms: Sequence[Term]) -> str:
         if rows > (WORDED if chosen else MOST_ROWS):
             break
         chosen.append(query)
-    return " | ".join(chosen)
+    others = " | ".join(query for _, query in sorted((term.exact_rows, term.exact) for term in terms)[1:BESIDES])
+    return " | ".join(chosen), f"({chosen[0]}) & ({others})" if chosen and others else ""
 
 
 def worth_showing(hits: Sequence[Hit], *, min_score: float) -> list[Hit]:
@@ -354,40 +390,49 @@ def worth_showing(hits: Sequence[Hit], *, min_score: float) -> list[Hit]:
     return [hit for hit in hits if fits(hit) or hit.score >= MUCH_WORSE * best]
 
 
+# What one word of the question adds to a row. A list of words would be unpacked anew for every row, which takes five
+# times as long as this.
+WEIGHT = """
+    CASE WHEN words @@ %(first{slot})s::tsquery THEN %(first_weight{slot})s::float8
+        WHEN words @@ %(second{slot})s::tsquery THEN %(second_weight{slot})s::float8 ELSE 0 END AS weight{slot}
+"""
+
+# A word is looked up in its index, however common the planner believes it to be: reading all rows instead takes fifty
+# times as long, and its guess is wrong for every word that it keeps no count of.
+PLANNING = {"enable_seqscan": "off"}
+
 # The dimensions are part of the statement, as they are of the index. Without a vector nothing is near, and every
 # similarity is unknown; in its place stands what the words suggest.
 SEARCH = """
     WITH nearest AS MATERIALIZED (
-        SELECT {table}.id FROM {source}
+        SELECT {table}.id FROM {candidates}
         WHERE {where} AND {table}.embedding_model = %(model)s::text AND vector_dims({table}.embedding) = {dimensions}
             AND %(vector)s::vector IS NOT NULL
         ORDER BY {table}.embedding::{kind} <=> %(vector)s::{kind} LIMIT %(nearest)s::int
     ), worded AS MATERIALIZED (
-        SELECT {table}.id FROM {source}
-        WHERE {where} AND {table}.terms @@ %(candidates)s::tsquery LIMIT %(worded)s::int
+        SELECT {table}.id FROM {candidates}
+        WHERE {where} AND {table}.terms @@ %(together)s::tsquery LIMIT %(worded)s::int
+    ), worded_once AS MATERIALIZED (
+        SELECT {table}.id FROM {candidates}
+        WHERE {where} AND {table}.terms @@ %(rarest)s::tsquery LIMIT %(worded)s::int
     ), by_words AS MATERIALIZED (
-        SELECT {table}.id, lexical, matched, is_near, rank() OVER (ORDER BY lexical DESC) AS lexical_rank
+        SELECT id, is_near, lexical, matched, rank() OVER (ORDER BY lexical DESC) AS lexical_rank
         FROM (
-            SELECT id, bool_or(is_near) AS is_near FROM (
-                SELECT id, true AS is_near FROM nearest UNION ALL SELECT id, false FROM worded
-            ) AS found GROUP BY id
-        ) AS candidate
-        JOIN {table} ON {table}.id = candidate.id,
-        LATERAL (
-            -- Other words for what was asked never make up for all of it.
-            SELECT greatest(
-                    coalesce(sum(weight) FILTER (WHERE asked), 0), least(0.99::float8, coalesce(sum(weight), 0))
-                ) AS lexical,
-                coalesce(array_agg(word) FILTER (WHERE weight > 0), '{{}}') AS matched
-            FROM unnest(
-                %(words)s::text[], %(asked)s::boolean[], %(exact)s::tsquery[], %(parts)s::tsquery[],
-                %(exact_weights)s::float8[], %(parts_weights)s::float8[]
-            ) AS term (word, asked, exact, parts, exact_weight, parts_weight),
-            LATERAL (SELECT greatest(
-                CASE WHEN {table}.terms @@ exact THEN exact_weight ELSE 0 END,
-                CASE WHEN {table}.terms @@ parts THEN parts_weight ELSE 0 END
-            ) AS weight) AS match
-        ) AS share
+            SELECT {table}.id, is_near, ARRAY[{matched}] AS matched,
+                -- Other words for what was asked never make up for all of it.
+                greatest({asked}, least(0.99::float8, {every})) AS lexical
+            FROM (
+                SELECT id, bool_or(is_near) AS is_near FROM (
+                    SELECT id, true AS is_near FROM nearest
+                    UNION ALL SELECT id, false FROM worded UNION ALL SELECT id, false FROM worded_once
+                ) AS found GROUP BY id
+            ) AS candidate
+            JOIN {table} ON {table}.id = candidate.id,
+            -- Stripped for a copy that is unpacked once, not for every word; OFFSET 0 keeps both from being worked out
+            -- again at every mention.
+            LATERAL (SELECT strip({table}.terms) AS words OFFSET 0) AS row,
+            LATERAL (SELECT {weights} OFFSET 0) AS term
+        ) AS worded_so
     ), weighed AS MATERIALIZED (
         SELECT {table}.id, lexical, matched, lexical_rank, CASE
             WHEN {language} = %(language)s::text THEN %(preference)s::float8 ELSE 0
@@ -397,7 +442,7 @@ SEARCH = """
         END AS similarity
         -- Reading a vector costs more than reading the words, so it is done for the most promising alone.
         FROM {source} JOIN by_words ON by_words.id = {table}.id
-        WHERE is_near OR lexical_rank <= %(nearest)s::int
+        WHERE {live} AND (is_near OR lexical_rank <= %(nearest)s::int)
     ), ranked AS MATERIALIZED (
         SELECT *,
             CASE WHEN similarity IS NOT NULL THEN rank() OVER (ORDER BY similarity DESC NULLS LAST) END

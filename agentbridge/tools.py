@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
+from django.utils.text import Truncator
 from pydantic_ai import RunContext
 from pydantic_ai.toolsets import FunctionToolset
 
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MOST_RESULTS = 5
+# As much of a source as shows what it says.
+EXCERPT_CHARS = 300
 # Text that speaks to the assistant instead of to people. A model is not given it at all, because no instruction makes
 # every model proof against it.
 SPEAKS_TO_THE_MODEL = re.compile(
@@ -163,6 +166,7 @@ def _guideline(hit: GuidelineHit, findings: Findings) -> Guideline:
         "version": hit.version,
         "url": hit.url,
         "language": hit.language,
+        "excerpt": Truncator(safe(hit.text)).chars(EXCERPT_CHARS),
     }
     return Guideline(
         number=findings.number(hit.chunk_id, citation),
@@ -186,6 +190,7 @@ def _product(hit: ProductHit, findings: Findings) -> Product:
         "category": hit.category,
         "norm": hit.norm,
         "url": hit.url,
+        "excerpt": Truncator(safe(hit.description)).chars(EXCERPT_CHARS),
     }
     return Product(
         number=findings.number(hit.product_id, citation),

@@ -48,6 +48,10 @@ class Understanding:
     wants_number: bool = False
     # Whether the question names no subject, so that an answer would be a guess.
     vague: bool = False
+    # Whether something has happened that cannot wait.
+    urgent: bool = False
+    # Whether the subject was named in another language than that of the answer.
+    translated: bool = False
 
 
 WORD = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+(?:[-'’&][^\W_]+)*")
@@ -81,7 +85,20 @@ HAVE = re.compile(
 )
 TO_READ = re.compile(r"\b(?:informatie|info|richtlijn\w*|regels?|tips?|advies|uitleg|information|guidelines?|advice)\b")
 PRICE = re.compile(r"\b((wat|hoeveel) kost(en)?|prijs|prijzen|hoe duur|price|prices|costs?|how much (is|are))\b")
+# Somebody tells that it has happened, and does not ask what to do if it should.
+URGENT = re.compile(
+    r"\b(is|zijn|ben|heeft|heb|hebben|ligt|staat|has|have|is having) (?!er een kans)(.{0,40}\b)?"
+    r"(gevallen|bewusteloos|onwel|flauwgevallen|bekneld|vergiftigd|geëlektrocuteerd|in brand|in de fik|stroomschok|"
+    r"schok gekregen|hartaanval|hartstilstand|fallen|unconscious|collapsed|trapped|on fire|electric shock)\b"
+    r"|\b(er is|there is|there's) (een |a )?"
+    r"(brand|ontploffing|explosie|gaslek|ongeluk|ongeval|fire|explosion|gas leak|accident)\b"
+    r"|\b(zuur|loog|bijtend\w*|chemisch\w*|acid|chemicals?)\b.{0,40}\b(oog|ogen|huid|gezicht|eyes?|skin|face)\b"
+    r"|\b(is|zijn|ben|heeft|heb|has|got) (.{0,30}\b)?(gewond|verbrand|gesneden|verdronken|injured|hurt|burned|burnt)\b"
+    r"|\b(bloedt|ademt niet|reageert niet|zit vast in|is bleeding|not breathing)\b"
+)
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
+# What to look up when it has happened.
+FIRST_AID = {"nl": "eerste hulp, wat te doen bij een ongeval", "en": "first aid, what to do in an accident"}
 # Names nothing that could be searched.
 EMPTY = FILLERS | PRODUCT_WORDS | GREETINGS | THANKS | ORDINALS.keys()
 # What a question is about is said at its beginning; the rest is a text to go with it.
@@ -113,7 +130,7 @@ def _next(question: str, *, before: Understanding, answered: str) -> Understandi
 def _meaning(question: str, *, before: Understanding) -> Understanding:
     text = " ".join(question[:MOST_CHARACTERS].casefold().split())
     wanted = IN_LANGUAGE.search(text)
-    language = LANGUAGES[wanted[1] or wanted[2]] if wanted else _language_of(text) or before.language
+    language = LANGUAGES[wanted[1] or wanted[2]] if wanted else language_of(text) or before.language
     text = IN_LANGUAGE.sub(" ", text).strip()
     words = WORD.findall(text)
     content = tuple(word for word in words if word not in EMPTY)
@@ -128,7 +145,7 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
         return replace(same, intent=Intent.WHO)
     if wanted and not content and before.query:
         # The same once more, in another language.
-        return replace(same, intent=_searching(before.intent))
+        return replace(same, intent=_searching(before.intent), translated=True)
     if item := _listed_product(text, words, names=before.listed):
         return replace(same, intent=Intent.ITEM, query=item)
 
@@ -155,7 +172,7 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
     if before.vague and subject and not aspects and len(subject) <= MOST_WORDS_OF_A_SUBJECT:
         # EVI asked back, and this is the subject.
         query = " ".join((*subject, *before.aspects))
-        return replace(same, query=query, topic=subject, vague=False)
+        return replace(same, query=query, topic=subject, vague=False, translated=False)
     if before.topic and (refers or not subject):
         topic = (*before.topic, *(word for word in subject if word not in before.topic))
         about = " ".join(before.topic)
@@ -167,8 +184,12 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
             topic=topic[:8],
             aspects=aspects or before.aspects,
             wants_number=wants_number,
+            translated=before.translated or language != before.language,
         )
+    urgent = intent is Intent.GUIDELINE and bool(URGENT.search(text))
     query = " ".join(subject or content) if intent is Intent.PRODUCTS or not content else question
+    if urgent:
+        query = f"{FIRST_AID[language]}: {question}"
     return Understanding(
         intent,
         language,
@@ -176,11 +197,13 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
         topic=subject,
         aspects=aspects,
         wants_number=wants_number,
-        vague=not subject,
+        vague=not subject and not urgent,
+        urgent=urgent,
+        translated=bool(wanted),
     )
 
 
-def _language_of(text: str) -> str | None:
+def language_of(text: str) -> str | None:
     words = WORD.findall(text)
     dutch = sum(word in DUTCH for word in words)
     english = sum(word in ENGLISH for word in words)

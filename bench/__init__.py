@@ -20,6 +20,7 @@ from evi_site.environment import Environment
 
 MESSAGES_A_SESSION = 20
 MESSAGES_A_STATEMENT = 200_000
+FILLED_WITH = "Wat moet ik meenemen? " * 10
 
 # A fresh checkout's settings, whatever this machine's environment says; the scripts can import models at once.
 for name in [name for name in os.environ if name.startswith("EVI_") or name == "DATABASE_URL"]:
@@ -99,7 +100,7 @@ def fill(*, messages: int, description: str) -> None:
         task = bar.add_task(description, total=messages)
         while not bar.finished:
             batch = min(MESSAGES_A_STATEMENT, messages - int(bar.tasks[task].completed))
-            cursor.execute(FILL, [-(-batch // MESSAGES_A_SESSION), MESSAGES_A_SESSION])
+            cursor.execute(FILL, [-(-batch // MESSAGES_A_SESSION), FILLED_WITH, MESSAGES_A_SESSION])
             bar.advance(task, batch)
 
 
@@ -115,7 +116,7 @@ def settle() -> None:
 FILL = """
     WITH added AS (INSERT INTO sessions (channel) SELECT 'api' FROM generate_series(1, %s) RETURNING id)
     INSERT INTO messages (session_id, role, content)
-    SELECT added.id, CASE number %% 2 WHEN 1 THEN 'user' ELSE 'assistant' END, repeat('Wat moet ik meenemen? ', 10)
+    SELECT added.id, CASE number %% 2 WHEN 1 THEN 'user' ELSE 'assistant' END, %s
     FROM generate_series(1, %s) AS number CROSS JOIN added
     ORDER BY number
 """

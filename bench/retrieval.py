@@ -188,7 +188,7 @@ VECTORS = """
 
 NEAREST = """
     SELECT id, text FROM chunks WHERE retired_at IS NULL AND vector_dims(embedding) = 512
-    ORDER BY embedding::vector(512) <=> %s::vector(512) LIMIT 5
+    ORDER BY embedding::halfvec(512) <=> %s::halfvec(512) LIMIT 5
 """
 
 if __name__ == "__main__":

@@ -19,13 +19,28 @@ from psycopg_pool import ConnectionPool
 from rich.progress import track
 from rich.table import Table
 
-from bench import Latency, Promise, console, fill, make_tables, settle, throwaway_cluster, verdict
+from agentbridge.history import HistoryItem
+from bench import (
+    FILLED_WITH,
+    MESSAGES_A_SESSION,
+    Latency,
+    Promise,
+    console,
+    fill,
+    make_tables,
+    settle,
+    throwaway_cluster,
+    verdict,
+)
+from conversations.branches import Branch, follow
 from conversations.models import Message, Session
+from conversations.openings import TurnRequest, open_turn
 
 CONTEXT_MESSAGES = 10
 QUESTION = "Moet ik een helm dragen op de steiger?"
 ANSWER = "Ja. Op en onder een steiger draagt iedereen een helm. " * 10
 WARM_UP_ROUNDS = 20
+THREAD = tuple(HistoryItem(("user", "assistant")[n % 2], FILLED_WITH) for n in range(MESSAGES_A_SESSION))
 
 
 @dataclass
@@ -54,6 +69,21 @@ def turn_by_evi(database: Database, session_id: UUID) -> None:
         Session.objects.finish_turn(session_id=session_id, content=ANSWER, metadata={"model": "offline"})
 
 
+def replayed_turn_by_evi(database: Database, session_id: UUID) -> None:
+    """The same for a client that sends the whole thread along, as OpenWebUI does."""
+    request = TurnRequest(QUESTION, session_id=session_id, history=THREAD, is_whole_thread=True)
+    with closing(connection):
+        opening = open_turn(request)
+    assert opening.branch_hash
+    with closing(connection):
+        Session.objects.finish_turn(
+            session_id=session_id,
+            content=ANSWER,
+            metadata={"model": "offline"},
+            branch_hash=follow(opening.branch_hash, "assistant", ANSWER),
+        )
+
+
 def turn_by_hand(database: Database, session_id: UUID) -> None:
     with database.pool.connection() as raw:
         _, *context = raw.execute(BEGIN, {"session": session_id, "text": QUESTION, "n": CONTEXT_MESSAGES}).fetchall()
@@ -76,7 +106,7 @@ PAIRS: tuple[tuple[str, Work, Work], ...] = (
     ("turn", turn_by_evi, turn_by_hand),
     ("context", context_by_evi, context_by_hand),
 )
-WORKS = [work for _, *pair in PAIRS for work in pair]
+WORKS: list[Work] = [*(work for _, *pair in PAIRS for work in pair), replayed_turn_by_evi]
 
 
 def make_database(messages: int, *, rounds: int) -> Database:
@@ -91,6 +121,8 @@ def make_database(messages: int, *, rounds: int) -> Database:
     with connection.cursor() as cursor:
         cursor.execute("SELECT id FROM sessions ORDER BY random() LIMIT %s", [rounds * len(WORKS)])
         sessions = [row[0] for row in cursor]
+        branch = Branch.of(THREAD, owner_id=None, user_id="")
+        cursor.execute(LAST_MESSAGES, [branch.end, sessions])
     at = connection.get_connection_params()
     # Set as Django's is, or the two would not do the same work.
     pool = ConnectionPool(
@@ -123,6 +155,10 @@ def table_of(databases: list[Database]) -> Table:
             evi, hand = database.latency(ours), database.latency(theirs)
             numbers = (evi.median, evi.p95, hand.median, hand.p95, evi.median / hand.median)
             table.add_row(f"{database.messages:,}", label, *(f"{number:.2f}" for number in numbers))
+        replayed = database.latency(replayed_turn_by_evi)
+        table.add_row(
+            f"{database.messages:,}", "turn, replayed", f"{replayed.median:.2f}", f"{replayed.p95:.2f}", "", "", ""
+        )
     return table
 
 
@@ -144,6 +180,11 @@ def promises_of(databases: list[Database]) -> list[Promise]:
             # Django's compiler; the table shows it.
             for label, ours, theirs in PAIRS[:1]
             for database in databases
+        ),
+        Promise(
+            f"turn, {large.messages:,} messages, with its thread of {MESSAGES_A_SESSION} ÷ without",
+            large.latency(replayed_turn_by_evi).median / large.latency(turn_by_evi).median,
+            1.5,
         ),
     ]
 
@@ -186,6 +227,14 @@ FINISH = """
     INSERT INTO messages (session_id, role, content, status, metadata)
     SELECT id, 'assistant', %s, 'complete', %s FROM sessions WHERE id = %s FOR NO KEY UPDATE
     RETURNING id
+"""
+
+# Every thread of the fill has the same words, and so the same hash at its end.
+LAST_MESSAGES = """
+    UPDATE messages SET branch_hash = %s WHERE id IN (
+        SELECT DISTINCT ON (session_id) id FROM messages WHERE session_id = ANY(%s)
+        ORDER BY session_id, created_at DESC, seq DESC
+    )
 """
 
 LOAD = """

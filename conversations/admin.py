@@ -114,13 +114,13 @@ class SessionAdmin(TolerantAdmin):
     actions = ("pin", "unpin", "delete_selected")
     fieldsets = (
         (None, {"fields": ("title", "pinned", "expires_at")}),
-        (None, {"fields": (("user_id", "owner", "channel"), ("message_count", "created_at", "last_used"))}),
+        (None, {"fields": (("person", "owner", "channel"), ("message_count", "created_at", "last_used"))}),
         ("Technisch", {"fields": ("id", "external_id", "updated_at", "metadata"), "classes": ("collapse",)}),
     )
     readonly_fields = (
         "id",
         "owner",
-        "user_id",
+        "person",
         "channel",
         "external_id",
         "metadata",
@@ -182,10 +182,18 @@ class SessionAdmin(TolerantAdmin):
                     "message": message,
                     "citations": citations_in(message.metadata),
                     "raw_metadata": message.metadata and pretty_json(message.metadata),
+                    "superseded_by": message.superseded_by,
                 }
                 for message in Message.objects.last_in_session(obj.pk, limit=SHOWN_MESSAGES)
             ]
         return super().render_change_form(request, context, add, change, form_url, obj)
+
+    @admin.display(description="persoon")
+    def person(self, session: Session) -> str:
+        """As the client tells, where it tells more than an id."""
+        about = session.metadata.get("person") if isinstance(session.metadata, dict) else None
+        told = [str(about[part]) for part in ("name", "email", "role") if part in about] if about else []
+        return " · ".join([*told, session.user_id] if session.user_id else told) or "-"
 
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[list[str], dict[str, int], set[str], Any]:
         deleted, counts, lacking, protected = super().get_deleted_objects(objs, request)
@@ -253,16 +261,20 @@ class SessionFilter(admin.SimpleListFilter):
 
 @admin.register(Message)
 class MessageAdmin(TolerantAdmin):
-    list_display = ("excerpt", "session_link", "role", "status", "created_at")
+    list_display = ("excerpt", "session_link", "role", "status", "is_active", "created_at")
     list_filter = (SessionFilter, "role", "status")
     list_select_related = ("session",)
     show_full_result_count = False
     search_fields = ("content",)
-    fields = ("session", "role", "status", "created_at", "content", "metadata")
+    fields = ("session", "role", "status", "superseded_by", "created_at", "content", "metadata")
 
     @admin.display(description="tekst")
     def excerpt(self, message: Message) -> str:
         return Truncator(message.content).chars(120) or "(leeg)"
+
+    @admin.display(description="actueel", boolean=True)
+    def is_active(self, message: Message) -> bool:
+        return message.superseded_by is None
 
     @admin.display(description="gesprek")
     def session_link(self, message: Message) -> SafeString:

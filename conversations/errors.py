@@ -85,6 +85,19 @@ class SessionBusyError(EviError):
         )
 
 
+class BrokenOffError(EviError):
+    """For who listens to an answer that another request has put an end to."""
+
+    status = 429
+    code = "answer_broken_off"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Another request in this chat took this question over. Ask again if you still want an answer here.",
+            headers={"x-should-retry": "false"},
+        )
+
+
 class DatabaseAwayError(EviError):
     status = 503
     code = "database_unavailable"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
@@ -52,6 +52,29 @@ class TurnStart:
     context: list[Message]
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """What a session is given when it begins; how long it lasts is set anew with every question."""
+
+    external_id: str = ""
+    expires_at: datetime | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in a conversation a question belongs, by the hashes of what was said."""
+
+    # Of all that was said before it, and of that and the question.
+    after: UUID
+    branch_hash: UUID
+    is_first: bool
+
+
+class DivergedError(Exception):
+    """The conversation that the client replays is not the stored one."""
+
+
 class SessionQuerySet(models.QuerySet["Session"]):
     def for_owner(self, owner_id: int | None, *, user_id: str = "") -> SessionQuerySet:
         """The sessions of one person behind one client; both must match."""
@@ -80,26 +103,44 @@ class SessionQuerySet(models.QuerySet["Session"]):
         create: bool = True,
         context_messages: int | None = None,
         request_key: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        beginning: Beginning | None = None,
+        place: Place | None = None,
     ) -> TurnStart:
         """Touch or create the session, store the question and return what was said before it, in one round trip.
 
-        Another owner's or person's session raises `Session.DoesNotExist`, exactly as an unknown one does.
+        Another owner's or person's session raises `Session.DoesNotExist`, exactly as an unknown one does. With a
+        `place` nothing is stored unless the question belongs right there, and `DivergedError` is raised otherwise.
         """
         limit = checked_limit(settings.EVI.context_messages if context_messages is None else context_messages)
         question_id = uuid4()
-        resolve, resolve_params = (
-            (CREATE_OR_TOUCH, [session_id, owner_id, user_id, channel])
-            if create
-            else (TOUCH, [session_id, owner_id, user_id])
+        resolve, resolve_params = self._resolving(
+            session_id, owner_id=owner_id, user_id=user_id, channel=channel, create=create, beginning=beginning
         )
+        question: list[Any] = [question_id, content, storable(metadata), request_key]
         with connection.cursor() as cursor:
             cursor.execute(
-                BEGIN_TURN.format(resolve=resolve),
-                [*resolve_params, question_id, content, request_key, session_id, question_id, question_id, limit],
+                BEGIN_TURN.format(
+                    first=LOCK if place else "", resolve=resolve, at_its_place=AT_ITS_PLACE if place else "true"
+                ),
+                [
+                    *([session_id] if place else []),
+                    *resolve_params,
+                    *question,
+                    *([place.branch_hash, session_id, place.after, place.is_first] if place else [None]),
+                    session_id,
+                    question_id,
+                    question_id,
+                    limit,
+                ],
             )
+            if place:
+                cursor.nextset()
             resolved = cursor.fetchone()
             if not resolved:
                 raise self.model.DoesNotExist(f"Session not found: {session_id}")
+            if not resolved[2]:
+                raise DivergedError
             cursor.nextset()
             fields = [column.name for column in cursor.description]
             earlier = [Message.from_db(connection.alias, fields, row) for row in reversed(cursor.fetchall())]
@@ -108,14 +149,40 @@ class SessionQuerySet(models.QuerySet["Session"]):
             message.metadata = json.loads(message.metadata)
         return TurnStart(session_id=resolved[0], question_id=question_id, is_new=resolved[1], context=earlier)
 
-    def take_in(
-        self, *, session_id: UUID, owner_id: int | None, user_id: str, channel: Channel, said: list[tuple[str, str]]
+    def touch(
+        self,
+        *,
+        session_id: UUID,
+        owner_id: int | None,
+        user_id: str,
+        channel: Channel,
+        create: bool,
+        beginning: Beginning | None = None,
     ) -> None:
-        """Make a session out of what a client says was said; call it in one transaction with what follows."""
-        self.create(id=session_id, owner_id=owner_id, user_id=user_id, channel=channel)
-        Message.objects.bulk_create(
-            Message(session_id=session_id, role=role, content=content) for role, content in said
+        """Touch or create the session, and keep others from it to the end of the transaction."""
+        resolve, parameters = self._resolving(
+            session_id, owner_id=owner_id, user_id=user_id, channel=channel, create=create, beginning=beginning
         )
+        with connection.cursor() as cursor:
+            cursor.execute(resolve, parameters)
+            if not cursor.fetchone():
+                raise self.model.DoesNotExist(f"Session not found: {session_id}")
+
+    def _resolving(
+        self,
+        session_id: UUID,
+        *,
+        owner_id: int | None,
+        user_id: str,
+        channel: Channel,
+        create: bool,
+        beginning: Beginning | None,
+    ) -> tuple[str, list[Any]]:
+        beginning = beginning or Beginning()
+        if not create:
+            return TOUCH, [beginning.expires_at, session_id, owner_id, user_id]
+        about = [beginning.external_id, beginning.expires_at, storable(beginning.metadata)]
+        return CREATE_OR_TOUCH, [session_id, owner_id, user_id, channel, *about]
 
     def finish_turn(
         self,
@@ -125,12 +192,35 @@ class SessionQuerySet(models.QuerySet["Session"]):
         status: Status = Status.COMPLETE,
         metadata: Mapping[str, Any] | None = None,
         reply_to: UUID | None = None,
+        branch_hash: UUID | None = None,
+        message_id: UUID | None = None,
+        instead_of: UUID | None = None,
     ) -> UUID | None:
-        """Store the answer, as far as it got; None when the session was deleted in the meantime."""
+        """Store the answer, as far as it got; None when the session was deleted in the meantime.
+
+        `instead_of` is the answer that this one goes on with, and whose place it takes. The answer to a question that
+        was left meanwhile is left with it.
+        """
         with connection.cursor() as cursor:
-            # PostgreSQL keeps no NUL characters. An answer that cost money is not lost for one.
-            stored = json.dumps(metadata or {}).replace("\\u0000", "")
-            cursor.execute(FINISH_TURN, [content.replace("\0", ""), status, stored, reply_to, session_id])
+            cursor.execute(
+                FINISH_TURN,
+                [
+                    session_id,
+                    message_id or uuid4(),
+                    without_unstorable(content),
+                    status,
+                    storable(metadata),
+                    reply_to,
+                    branch_hash,
+                    reply_to,
+                    session_id,
+                    reply_to,
+                    instead_of,
+                    reply_to,
+                    bool(content),
+                ],
+            )
+            cursor.nextset()
             row = cursor.fetchone()
         return row[0] if row else None
 
@@ -201,6 +291,14 @@ class Session(models.Model):
 
 
 class MessageQuerySet(models.QuerySet["Message"]):
+    def active(self) -> MessageQuerySet:
+        """Without what was edited away, regenerated or deleted by its person."""
+        return self.filter(superseded_by=None)
+
+    def for_owner(self, owner_id: int | None, *, user_id: str = "") -> MessageQuerySet:
+        """What was said with one person behind one client; both must match."""
+        return self.filter(session__owner_id=owner_id, session__user_id=user_id)
+
     def in_session(self, session_id: UUID) -> MessageQuerySet:
         """One session's messages, oldest first."""
         return self.filter(session_id=session_id).order_by("created_at", "seq")
@@ -234,6 +332,10 @@ class Message(models.Model):
     reply_to = models.UUIDField(null=True, editable=False)
     # What a repeated request is known by; empty for most.
     request_key = models.TextField(blank=True, db_default="", editable=False)
+    # The question whose turn took its place, when its person edited it away, regenerated or deleted it.
+    superseded_by = models.UUIDField("vervangen door", null=True, editable=False)
+    # Of all that was said up to here, where that is known: by it a client that replays its history is recognised.
+    branch_hash = models.UUIDField(null=True, editable=False)
     # Orders what has the same microsecond, by insertion.
     seq = models.BigIntegerField(db_default=Func(Value("messages_seq"), function="nextval"), editable=False)
 
@@ -257,10 +359,46 @@ class Message(models.Model):
             models.Index(name="idx_messages_newest", fields=["-seq"]),
             models.Index(name="idx_messages_broken", fields=["session"], condition=~Q(status="complete")),
             models.Index(name="idx_messages_reply_to", fields=["reply_to"], condition=Q(reply_to__isnull=False)),
+            models.Index(name="idx_messages_branch", fields=["branch_hash"], condition=Q(branch_hash__isnull=False)),
         ]
 
     def __str__(self) -> str:
         return f"{self.get_role_display()}: {self.content[:60]}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The metadata, where it is what EVI writes; `psql` and imports may write anything."""
+        return self.metadata if isinstance(self.metadata, dict) else {}
+
+    @property
+    def citations(self) -> tuple[dict[str, Any], ...]:
+        cited = self.details.get("citations")
+        return tuple(each for each in cited if isinstance(each, dict)) if isinstance(cited, list) else ()
+
+
+class Attachment(models.Model):
+    """An image that came with a message. It is kept once in a session, however often a client sends it again."""
+
+    id = models.UUIDField(primary_key=True, db_default=RandomUUID(), editable=False)
+    # As with messages, the database deletes it with its session.
+    session = models.ForeignKey(
+        Session, models.DO_NOTHING, related_name="attachments", db_constraint=False, db_index=False
+    )
+    digest = models.TextField(editable=False)
+    media_type = models.TextField("soort")
+    name = models.TextField("naam", blank=True, db_default="")
+    size = models.IntegerField("bytes")
+    content = models.BinaryField(editable=False)
+    created_at = models.DateTimeField("tijd", db_default=Now(), editable=False)
+
+    class Meta:
+        db_table = "attachments"
+        verbose_name = "bijlage"
+        verbose_name_plural = "bijlagen"
+        constraints: ClassVar = [models.UniqueConstraint(name="attachments_unique", fields=["session", "digest"])]
+
+    def __str__(self) -> str:
+        return f"{self.name or self.media_type} ({self.size} bytes)"
 
 
 class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
@@ -306,6 +444,22 @@ class ApiKey(models.Model):
         return f"{self.name} ({self.prefix}…)"
 
 
+def storable(metadata: Mapping[str, Any] | None) -> str:
+    return json.dumps(without_unstorable(dict(metadata or {})))
+
+
+def without_unstorable(value: Any) -> Any:
+    """The same without what PostgreSQL does not keep. An answer that cost money is not lost for a NUL character."""
+    match value:
+        case str():
+            return value.replace("\0", "").encode(errors="replace").decode()
+        case dict():
+            return {without_unstorable(key): without_unstorable(item) for key, item in value.items()}
+        case list() | tuple():
+            return [without_unstorable(item) for item in value]
+    return value
+
+
 def checked_limit(limit: object) -> int:
     """`limit` itself, or a ValueError: a number of messages is a whole number, whatever a caller was handed."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= MAX_CONTEXT_MESSAGES:
@@ -314,14 +468,17 @@ def checked_limit(limit: object) -> int:
 
 
 CREATE_OR_TOUCH = """
-    INSERT INTO sessions (id, owner_id, user_id, channel) VALUES (%s, %s, %s, %s)
-    ON CONFLICT (id) DO UPDATE SET last_accessed = greatest(sessions.last_accessed, clock_timestamp())
+    INSERT INTO sessions (id, owner_id, user_id, channel, external_id, expires_at, metadata)
+    VALUES (%s, %s, %s, %s, %s, %s::timestamptz, %s::jsonb)
+    ON CONFLICT (id) DO UPDATE SET last_accessed = greatest(sessions.last_accessed, clock_timestamp()),
+            expires_at = coalesce(EXCLUDED.expires_at, sessions.expires_at)
         WHERE sessions.owner_id IS NOT DISTINCT FROM EXCLUDED.owner_id AND sessions.user_id = EXCLUDED.user_id
     RETURNING id, xmax = 0 AS is_new
 """
 
 TOUCH = """
-    UPDATE sessions SET last_accessed = greatest(last_accessed, clock_timestamp())
+    UPDATE sessions SET last_accessed = greatest(last_accessed, clock_timestamp()),
+        expires_at = coalesce(%s::timestamptz, expires_at)
     WHERE id = %s AND owner_id IS NOT DISTINCT FROM %s AND user_id = %s
     RETURNING id, false AS is_new
 """
@@ -329,22 +486,51 @@ TOUCH = """
 # Two statements in one message are one transaction. They are two, because a statement sees the database as it was when
 # it began: the second begins when the first has the session's lock, and so sees all that was said before the question.
 BEGIN_TURN = """
+    {first}
     WITH resolved AS ({resolve})
     , question AS (
-        INSERT INTO messages (id, session_id, role, content, request_key)
-        SELECT %s, id, 'user', %s, %s FROM resolved
+        INSERT INTO messages (id, session_id, role, content, metadata, request_key, branch_hash)
+        SELECT %s, id, 'user', %s, %s::jsonb, %s, %s::uuid FROM resolved WHERE {at_its_place}
+        RETURNING id
     )
-    SELECT id, is_new FROM resolved;
+    SELECT id, is_new, EXISTS (SELECT FROM question) FROM resolved;
 
     SELECT id, session_id, role, content, status, metadata, created_at, seq FROM messages
-    WHERE session_id = %s AND id <> %s
+    WHERE session_id = %s AND id <> %s AND superseded_by IS NULL
         -- Where there is no question the session is somebody else's.
         AND EXISTS (SELECT FROM messages WHERE id = %s)
     ORDER BY created_at DESC, seq DESC LIMIT %s
 """
 
+# First of all, so that what follows sees what those did who had the session before.
+LOCK = "SELECT FROM sessions WHERE id = %s FOR NO KEY UPDATE;"
+
+# Whether the last thing said is what the client believes it to be. An answer that failed without a word was never seen.
+AT_ITS_PLACE = """
+    (SELECT coalesce((
+        SELECT branch_hash IS NOT DISTINCT FROM wanted.hash FROM messages
+        WHERE session_id = wanted.session AND superseded_by IS NULL AND content <> ''
+        ORDER BY created_at DESC, seq DESC LIMIT 1
+    ), wanted.is_first AND resolved.is_new)
+    FROM (VALUES (%s::uuid, %s::uuid, %s::boolean)) AS wanted (session, hash, is_first))
+"""
+
+# Two statements here too: whether the question was left meanwhile is seen when nobody else has the session.
 FINISH_TURN = """
-    INSERT INTO messages (session_id, role, content, status, metadata, reply_to)
-    SELECT id, 'assistant', %s, %s, %s::jsonb, %s FROM sessions WHERE id = %s FOR NO KEY UPDATE
-    RETURNING id
+    SELECT FROM sessions WHERE id = %s FOR NO KEY UPDATE;
+
+    WITH answer AS (
+        INSERT INTO messages (id, session_id, role, content, status, metadata, reply_to, branch_hash, superseded_by)
+        SELECT %s, id, 'assistant', %s, %s, %s::jsonb, %s, %s::uuid,
+            (SELECT superseded_by FROM messages WHERE id = %s)
+        FROM sessions WHERE id = %s
+        RETURNING id, session_id
+    ), superseded AS (
+        -- Another process may have answered the same question meanwhile; the last word is the answer.
+        UPDATE messages SET superseded_by = %s FROM answer
+        WHERE messages.session_id = answer.session_id AND messages.superseded_by IS NULL AND (
+            messages.id = %s OR (messages.reply_to = %s AND messages.content <> '' AND %s)
+        )
+    )
+    SELECT id FROM answer
 """

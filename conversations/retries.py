@@ -24,7 +24,7 @@ class Attempt:
 
     @classmethod
     def of(cls, question: Message) -> Attempt:
-        answer = Message.objects.filter(reply_to=question.id).order_by("created_at", "seq").last()
+        answer = Message.objects.active().filter(reply_to=question.id).order_by("created_at", "seq").last()
         return cls(question, answer)
 
 
@@ -47,16 +47,16 @@ def find_repeated(
 
     `position` is how many messages the client says came before it, which tells the place where there is no session id.
     """
-    questions = Message.objects.filter(
-        role=Role.USER,
-        session__owner_id=owner_id,
-        session__user_id=user_id,
-        created_at__gt=timezone.now() - RETRY_WINDOW,
+    questions = (
+        Message.objects.active()
+        .for_owner(owner_id, user_id=user_id)
+        .filter(role=Role.USER, created_at__gt=timezone.now() - RETRY_WINDOW)
     )
     if session_id:
         last = questions.filter(session_id=session_id).order_by("-created_at", "-seq").first()
         return Attempt.of(last) if last and last.content == prompt else None
     for question in questions.filter(content=prompt).order_by("-created_at", "-seq")[:10]:
-        if len(Message.objects.last_in_session(question.session_id, limit=position + 1, before=question)) == position:
+        before = Message.objects.active().last_in_session(question.session_id, limit=position + 1, before=question)
+        if len(before) == position:
             return Attempt.of(question)
     return None

@@ -20,8 +20,11 @@ BATCH = 500
 def page_of_messages(
     session_id: UUID, *, limit: int, before: Message | None = None, after: Message | None = None
 ) -> list[Message]:
-    """The first messages after one, or the last before one, or simply the last; oldest first."""
-    found = Message.objects.filter(session_id=session_id)
+    """The first messages after one, or the last before one, or simply the last; oldest first.
+
+    As the person sees the conversation: without what they edited away or had answered again.
+    """
+    found = Message.objects.active().filter(session_id=session_id)
     # The bound in time is where the index is entered; the other condition settles equal times.
     if after:
         found = found.filter(
@@ -37,7 +40,7 @@ def page_of_messages(
 
 def every_message(session_id: UUID) -> Iterator[Message]:
     """All messages, oldest first, a batch at a time: no long session fills the memory or keeps a connection."""
-    batch = list(Message.objects.in_session(session_id)[:BATCH])
+    batch = list(Message.objects.active().in_session(session_id)[:BATCH])
     while batch:
         yield from batch
         batch = page_of_messages(session_id, limit=BATCH, after=batch[-1])

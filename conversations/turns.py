@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError
@@ -17,22 +17,24 @@ from pydantic_ai import exceptions as model_errors
 from agentbridge import agent
 from agentbridge.database import in_database
 from agentbridge.providers import configured_model
+from conversations.branches import follow, spoken
 from conversations.errors import (
     BadRequestError,
+    BrokenOffError,
     DatabaseAwayError,
     EviError,
     ModelFailedError,
     ModelTimeoutError,
     ModelUnavailableError,
 )
-from conversations.models import Message, Session, Status
+from conversations.models import Message, Role, Session, Status
 from conversations.openings import (
     LOOK_AGAIN_SECONDS,
     Opening,
     TurnRequest,
     open_in_line,
     open_turn,
-    opening_of,
+    open_unstored,
     reopen_turn,
 )
 from conversations.retries import Attempt, find_by_key, find_repeated
@@ -46,6 +48,16 @@ class Started:
 
     session_id: UUID | None
     messages_in_context: int
+    # What the answer will be called, also where it is not stored.
+    message_id: UUID
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What EVI is doing while there is nothing to read yet, and how to say that it is done."""
+
+    text: str
+    done: str
 
 
 @dataclass(frozen=True)
@@ -65,11 +77,12 @@ class Reply:
     messages_in_context: int
     input_tokens: int
     output_tokens: int
+    message_id: UUID
     citations: list[dict[str, Any]] = field(default_factory=list)
     search_results: dict[str, Any] = field(default_factory=dict)
 
 
-Event = Started | Delta | Reply
+Event = Started | Progress | Delta | Reply
 
 
 async def run_turn(request: TurnRequest) -> Reply:
@@ -77,7 +90,11 @@ async def run_turn(request: TurnRequest) -> Reply:
     turn = await _turn_for(request)
     # For good: whoever else listens and leaves, this answer is made to its end.
     turn.listeners += 1
-    async for event in turn.events():
+    return await reply_of(turn.events())
+
+
+async def reply_of(events: AsyncIterator[Event]) -> Reply:
+    async for event in events:
         if isinstance(event, Reply):
             return event
     raise AssertionError("a turn ends with a reply or an error")
@@ -106,12 +123,17 @@ class Turn:
         self.opening = opening
         self.request = request
         self.listeners = 0
-        self._events: list[Event | EviError] = [Started(opening.session_id, len(opening.context))]
+        self.answer_id = uuid4()
+        self._events: list[Event | EviError] = [Started(opening.session_id, len(opening.context), self.answer_id)]
         self._more = asyncio.Event()
         self._task = asyncio.create_task(self._run())
         if question_id := opening.question_id:
             self.under_way[question_id] = self
-            self._task.add_done_callback(lambda task: self.under_way.pop(question_id, None))
+            self._task.add_done_callback(lambda task: self._is_over(question_id))
+
+    def _is_over(self, question_id: UUID) -> None:
+        if self.under_way.get(question_id) is self:
+            del self.under_way[question_id]
 
     async def events(self) -> AsyncGenerator[Event]:
         """All of it from the beginning, whenever the listener came."""
@@ -127,6 +149,10 @@ class Turn:
                 if isinstance(event, Reply):
                     return
             await more.wait()
+
+    def gives(self, opening: Opening) -> bool:
+        """Whether this answer is the one that is asked for again: the whole of it, and one that somebody waits for."""
+        return bool(self.listeners) and not self.opening.unfinished and not opening.unfinished
 
     async def break_off(self) -> None:
         """End a turn that still runs, and wait until what it said is stored."""
@@ -146,9 +172,13 @@ class Turn:
         except (OperationalError, InterfaceError):
             logger.exception("A turn lost the database")
             self._emit(DatabaseAwayError())
+        except Exception:
+            # Whatever it is, nobody waits for an end that does not come.
+            logger.exception("A turn was not stored")
+            self._emit(EviError("Something went wrong on EVI's side. Please try again."))
         except asyncio.CancelledError:
             # Somebody may have come to listen in the last moment.
-            self._emit(EviError("The answer was broken off. Please ask again."))
+            self._emit(BrokenOffError())
             raise
 
     async def _answer(self) -> Reply:
@@ -157,16 +187,19 @@ class Turn:
         try:
             async with asyncio.timeout(settings.EVI.model_timeout):
                 async for event in agent.answer(
-                    self.request.prompt,
+                    self._question(),
                     history=self.opening.context,
                     model=configured_model(),
                     model_settings=self.request.model_settings,
                 ):
-                    if isinstance(event, agent.Piece):
-                        said += event.text
-                        self._emit(Delta(event.text))
-                    else:
-                        answer = event
+                    match event:
+                        case agent.Progress(text=text, done=done):
+                            self._emit(Progress(text, done))
+                        case agent.Piece(text=text):
+                            said += text
+                            self._emit(Delta(text))
+                        case agent.Answer():
+                            answer = event
         except asyncio.CancelledError:
             await self._store(said, status=Status.INTERRUPTED)
             raise
@@ -191,21 +224,41 @@ class Turn:
             output_tokens=answer.output_tokens,
             citations=answer.citations,
             search_results=answer.search_results,
+            message_id=self.answer_id,
         )
         await self._store(answer.text, status=Status.COMPLETE, metadata=_metadata(reply, self.opening))
         return reply
+
+    def _question(self) -> agent.Question:
+        request, unfinished = self.request, self.opening.unfinished
+        return agent.Question(
+            text=request.prompt,
+            images=request.images,
+            files=request.files,
+            attached_text=request.attached_text,
+            instructions=request.instructions,
+            so_far=unfinished.text if unfinished else "",
+            citations=unfinished.citations if unfinished else (),
+        )
 
     async def _store(self, text: str, *, status: Status, metadata: dict[str, Any] | None = None) -> None:
         opening = self.opening
         if opening.session_id is None:
             return
+        if opening.unfinished:
+            # More of an answer makes a longer one, which takes the place of the shorter.
+            text = opening.unfinished.text + text
+        branch_hash = opening.branch_hash
         write = in_database(
             Session.objects.finish_turn,
             session_id=opening.session_id,
+            message_id=self.answer_id,
             content=text,
             status=status,
-            metadata=metadata,
+            metadata={**(metadata or {}), **self.request.answer_metadata},
             reply_to=opening.question_id,
+            branch_hash=follow(branch_hash, Role.ASSISTANT, text) if branch_hash and spoken(text) else None,
+            instead_of=opening.unfinished.message_id if opening.unfinished else None,
         )
         # Whoever leaves at this moment, the write goes on to its end.
         await asyncio.shield(asyncio.ensure_future(write))
@@ -219,7 +272,7 @@ class StoredTurn:
         self.listeners = 0
 
     async def events(self) -> AsyncGenerator[Event]:
-        yield Started(self.reply.session_id, self.reply.messages_in_context)
+        yield Started(self.reply.session_id, self.reply.messages_in_context, self.reply.message_id)
         yield Delta(self.reply.text)
         yield self.reply
 
@@ -230,8 +283,7 @@ class StoredTurn:
 async def _turn_for(request: TurnRequest) -> Turn | StoredTurn:
     """A new turn, or the one that this request asks for again."""
     if not request.store:
-        recent = request.history[-settings.EVI.context_messages :] if settings.EVI.context_messages else ()
-        return Turn(opening_of(request, recent), request)
+        return Turn(open_unstored(request), request)
     # A client that leaves while its question is being stored has asked it all the same.
     return await asyncio.shield(asyncio.ensure_future(_stored_turn(request)))
 
@@ -250,13 +302,20 @@ async def _stored_turn(request: TurnRequest) -> Turn | StoredTurn:
         if attempt is None:
             raise
         return await _take_up(attempt, request)
+    running = Turn.under_way.get(opening.question_id) if opening.question_id and opening.is_repeated else None
+    if running and running.gives(opening):
+        return running
+    if running:
+        # Nobody wants that answer any more; what was said of it is superseded as well.
+        await running.break_off()
+        opening = await in_database(open_turn, request)
     return Turn(opening, request)
 
 
 async def _earlier_attempt(request: TurnRequest) -> Attempt | None:
     if request.idempotency_key:
         return await in_database(find_by_key, request.request_key)
-    if not request.is_retry:
+    if not request.is_retry or request.continues:
         return None
     return await in_database(
         find_repeated,
@@ -283,13 +342,13 @@ async def _take_up(attempt: Attempt, request: TurnRequest) -> Turn | StoredTurn:
         await asyncio.sleep(LOOK_AGAIN_SECONDS)
         attempt = await in_database(Attempt.of, question)
     if attempt.answer and attempt.answer.status == Status.COMPLETE:
-        return StoredTurn(_stored_reply(attempt.answer))
+        return StoredTurn(stored_reply(attempt.answer))
     return Turn(await in_database(reopen_turn, question, request), request)
 
 
 def _metadata(reply: Reply, opening: Opening) -> dict[str, Any]:
     return {
-        "citations": reply.citations,
+        "citations": [*(opening.unfinished.citations if opening.unfinished else ()), *reply.citations],
         "search_results": reply.search_results,
         "model": reply.model,
         "tokens_used": reply.input_tokens + reply.output_tokens,
@@ -300,7 +359,8 @@ def _metadata(reply: Reply, opening: Opening) -> dict[str, Any]:
     }
 
 
-def _stored_reply(answer: Message) -> Reply:
+def stored_reply(answer: Message) -> Reply:
+    """An answer of before, as it was given."""
     known = answer.metadata
     return Reply(
         session_id=answer.session_id,
@@ -311,6 +371,7 @@ def _stored_reply(answer: Message) -> Reply:
         output_tokens=known.get("output_tokens", 0),
         citations=known.get("citations", []),
         search_results=known.get("search_results", {}),
+        message_id=answer.id,
     )
 
 

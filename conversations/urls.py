@@ -1,14 +1,18 @@
 from django.urls import path
 from django.views.generic import TemplateView
 
-from conversations.api import chat, openai, sessions, sources
+from conversations.api import chat, openai, responses, sessions, sources
 
 urlpatterns = [
     path("", TemplateView.as_view(template_name="conversations/home.html"), name="home"),
     path("chat", chat.ChatView.as_view()),
     path("v1/chat/completions", openai.chat_completions),
+    path("v1/responses", responses.responses),
+    path("v1/responses/<str:response_id>", responses.response),
     path("v1/models", openai.models),
     path("v1/models/<str:model_id>", openai.model),
+    path("v1", openai.unknown),
+    path("v1/<path:path>", openai.unknown),
     path("api/sessions", sessions.SessionListView.as_view()),
     path("api/sessions/import", sessions.SessionImportView.as_view()),
     path("api/sessions/<str:session_id>", sessions.SessionView.as_view(), name="session"),

@@ -27,7 +27,13 @@ FIRST_RUN_SECRETS: dict[str, Callable[[], str]] = {
     "EVI_API_KEY": lambda: f"evi_{secrets.token_hex(32)}",
 }
 # What a message never repeats.
-SECRET_VARIABLES = {*FIRST_RUN_SECRETS, "DATABASE_URL", "EVI_MODEL_API_KEY", "EVI_EMBEDDING_API_KEY"}
+SECRET_VARIABLES = {
+    *FIRST_RUN_SECRETS,
+    "DATABASE_URL",
+    "EVI_MODEL_API_KEY",
+    "EVI_EMBEDDING_API_KEY",
+    "EVI_OPENWEBUI_JWT_SECRET",
+}
 
 
 class Environment(BaseSettings):
@@ -56,6 +62,7 @@ class Environment(BaseSettings):
     model_base_url: str = ""
     model_api_key: str = ""
     model_fallbacks: Annotated[list[str], NoDecode] = []
+    model_sees_images: bool = False
     model_timeout: float = Field(60, gt=0, le=3600)
     embedding_model: str = "bundled"
     embedding_base_url: str = ""
@@ -66,10 +73,12 @@ class Environment(BaseSettings):
     unknown_session: Literal["", "create", "reject"] = ""
     context_messages: int = Field(10, ge=0, le=1000)
     context_tokens: int = Field(8000, ge=100)
-    max_body_bytes: int = Field(1_000_000, ge=1000)
+    max_body_bytes: int = Field(20_000_000, ge=1000)
     max_message_chars: int = Field(32_000, ge=1)
     max_messages: int = Field(1000, ge=1)
     rate_limit: int = Field(120, ge=1)
+    openwebui_jwt_secret: str = ""
+    temporary_hours: int = Field(24, ge=1, le=8760)
     retention_days: int = Field(30, ge=0, le=36500)
 
     @field_validator("allowed_hosts", "model_fallbacks", mode="before")

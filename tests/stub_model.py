@@ -45,13 +45,18 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         spoken = [message["content"] for message in body["messages"] if message["role"] == "user"]
-        question = spoken[-1] if spoken else ""
+        question = _text(spoken[-1]) if spoken else ""
         has_looked_up = body["messages"][-1]["role"] == "tool"
         self.server.requests.append(body)
         self.server.calls[question] += 1
         failing = re.search(r"fail with (\d+)( at first)?", question)
         if failing and not (failing[2] and self.server.go_on.is_set()):
             return self._fail(int(failing[1]))
+        if not body.get("stream"):
+            message = {"role": "assistant", "content": f"You said: {question}"}
+            choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+            answer = {"id": "stub", "object": "chat.completion", "created": 1, "model": "stub", "choices": choices}
+            return self._answer(200, answer)
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         # In chunks, so that a client can tell an answer that broke off from one that ended.
@@ -92,7 +97,10 @@ class _Handler(BaseHTTPRequestHandler):
             pass
 
     def _fail(self, status: int) -> None:
-        body = json.dumps({"error": {"message": "no", "type": "server_error"}}).encode()
+        self._answer(status, {"error": {"message": "no", "type": "server_error"}})
+
+    def _answer(self, status: int, answer: dict[str, Any]) -> None:
+        body = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -101,3 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         pass
+
+
+def _text(content: str | list[dict[str, Any]]) -> str:
+    """What was typed, also where an image stands beside it."""
+    return content if isinstance(content, str) else " ".join(part.get("text", "") for part in content).strip()

@@ -48,12 +48,13 @@ def ask(
     async def answer() -> agent.Answer:
         said = ""
         chosen = model_for(model, base_url=base_url)
-        async for event in agent.answer(question, history=history or [], model=chosen):
+        async for event in agent.answer(agent.Question(question), history=history or [], model=chosen):
             if isinstance(event, agent.Answer):
                 # What was streamed is what is stored.
                 assert event.text == said
                 return event
-            said += event.text
+            if isinstance(event, agent.Piece):
+                said += event.text
         raise AssertionError("an answer has an end")
 
     return asyncio.run(answer())
@@ -132,7 +133,10 @@ def test_a_tool_that_fails_does_not_sink_the_turn(
 def test_the_offline_model_takes_over_from_one_that_is_away() -> None:
     async def answer() -> str:
         away = model_for("m", base_url=f"http://127.0.0.1:{free_port()}/v1", fallbacks=("offline",))
-        events = [event async for event in agent.answer("Hoe hoog mag een ladder zijn?", history=[], model=away)]
+        events = [
+            event
+            async for event in agent.answer(agent.Question("Hoe hoog mag een ladder zijn?"), history=[], model=away)
+        ]
         assert isinstance(events[-1], agent.Answer)
         return events[-1].text
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from io import StringIO
 from pathlib import Path
@@ -15,8 +16,10 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pytest_django import Settings
 
+from agentbridge.citations import without_markers
 from agentbridge.conversation_bench import Conversation, Turn, evaluate, failures_of, load_conversations
 from agentbridge.echo import echo_model
+from agentbridge.extracts import rest_of
 from agentbridge.ingest import load_sample
 from agentbridge.providers import model_for
 from evi_site.environment import BASE_DIR
@@ -206,3 +209,13 @@ def test_the_offline_model_holds_every_conversation() -> None:
     report = evaluate(load_conversations(CONVERSATIONS), model=model_for("offline"))
     told = (f"{o.conversation} ({o.turn}): {o.ask}\n  {'; '.join(o.failures)}\n  {o.answer!r}" for o in report.failed)
     assert not report.failed, "\n".join([report.summary, *told])
+
+
+CUT = "Foo bar baz [1] Qux quux [2]"
+
+
+# Markers are passed on whole, so no cut falls into one.
+@pytest.mark.parametrize("so_far", [CUT[:end] for end in range(1, len(CUT)) if not re.search(r"\[\d?$", CUT[:end])])
+def test_the_rest_of_an_answer_is_found_at_every_cut(so_far: str) -> None:
+    told = without_markers(so_far + rest_of(CUT, so_far=so_far.strip()))
+    assert " ".join(told.split()) == "Foo bar baz Qux quux"

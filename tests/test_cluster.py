@@ -201,7 +201,8 @@ def test_a_server_that_is_just_stopping_is_started_again(cluster: Cluster) -> No
 def test_a_forked_child_makes_its_own_claim_and_blocks_nobody(cluster: Cluster) -> None:
     fork = (
         "import os; cluster.ensure_running(); child = os.fork()\n"
-        "if not child: time.sleep(30); os._exit(0)\n"
+        # Without the parent's output, or whoever reads that waits for the child as well.
+        "if not child: os.close(1); os.close(2); time.sleep(30); os._exit(0)\n"
         "print(child, flush=True)"
     )
     parent = in_a_process(cluster, fork)

@@ -113,6 +113,31 @@ def test_one_question_at_two_processes_is_answered_by_one_of_them(database_url: 
     assert Message.objects.count() == 2
 
 
+def test_one_question_sent_twice_to_one_chat_has_one_answer(database_url: str, stub: StubModel) -> None:
+    """A double click: both requests get the answer that is under way."""
+    site = Site(database_url, stub)
+    body = {"messages": [{"role": "user", "content": "wait for both"}]}
+    headers = {"X-OpenWebUI-Chat-Id": "c3ee88b6-3b52-4cee-adf2-15b629bf60a8"}
+
+    def post() -> httpx.Response:
+        return httpx.post(f"{site.url}/v1/chat/completions", json=body, headers=headers, timeout=30)
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            asked = [pool.submit(post)]
+            wait_for(lambda: stub.calls["wait for both"])
+            asked += [pool.submit(post) for _ in range(3)]
+            # Long enough for the others to come in.
+            threading.Timer(1, stub.go_on.set).start()
+            answers = [done.result() for done in asked]
+    finally:
+        stub.go_on.set()
+        site.stop()
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert stub.calls["wait for both"] == 1
+    assert Message.objects.count() == 2
+
+
 def test_who_joins_a_stream_with_a_plain_request_is_answered_when_the_stream_hangs_up(
     database_url: str, stub: StubModel
 ) -> None:

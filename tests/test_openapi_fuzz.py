@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from conversations.accounts import create_api_key
-from conversations.models import Session
+from conversations.models import Message, Session
 from evi_site.postgres.base import embedded_cluster
 from tests.stub_model import StubModel
 from tests.test_turns import Site
@@ -88,17 +88,26 @@ def make_sense(case: Any) -> None:
     """Chance finds no session's id and puts no question last; so about half of the requests are helped with that."""
     path, body = case.path_parameters or {}, case.body
     if is_odd(path.get("session_id")):
-        session, new = Session.objects.get_or_create(id=SESSION, owner=User.objects.get(username="fuzz"))
-        if new:
-            session.messages.create(role="user", content="Wat is valbeveiliging?")
-            session.messages.create(role="assistant", content="Dat wat een val voorkomt.")
+        make_answer()
         path["session_id"] = str(SESSION)
     elif "session_id" in path:
         with suppress(ValueError):
             # The schema has no word for the version.
             path["session_id"] = str(UUID(bytes=UUID(str(path["session_id"])).bytes, version=4))
-    if isinstance(body, dict) and isinstance(body.get("messages"), list) and is_odd(body):
-        case.body = {**body, "messages": [*body["messages"], {"role": "user", "content": "Wat is valbeveiliging?"}]}
+    if is_odd(path.get("response_id")):
+        answer = make_answer()
+        path["response_id"] = f"resp_{answer.id.hex}"
+    for name in ("messages", "input"):
+        if isinstance(body, dict) and isinstance(body.get(name), list) and is_odd(body):
+            case.body = {**body, name: [*body[name], {"role": "user", "content": "Wat is valbeveiliging?"}]}
+
+
+def make_answer() -> Message:
+    session, _ = Session.objects.get_or_create(id=SESSION, owner=User.objects.get(username="fuzz"))
+    if answer := session.messages.filter(role="assistant").first():
+        return answer
+    session.messages.create(role="user", content="Wat is valbeveiliging?")
+    return session.messages.create(role="assistant", content="Dat wat een val voorkomt.")
 
 
 def is_odd(made_up: object) -> bool:

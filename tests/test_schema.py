@@ -78,6 +78,8 @@ def test_messages_have_the_columns_of_the_specification() -> None:
         "created_at": ("timestamp with time zone", "clock_timestamp()"),
         "reply_to": ("uuid", None),
         "request_key": ("text", "''::text"),
+        "superseded_by": ("uuid", None),
+        "branch_hash": ("uuid", None),
         "seq": ("bigint", "nextval('messages_seq'::regclass)"),
     }
 
@@ -228,6 +230,8 @@ MIGRATIONS = [
     "0005_answers_retries_and_lists",
     "0006_sensible_times",
     "0007_questions_in_line",
+    "0008_branches",
+    "0009_attachments",
 ]
 
 
@@ -247,11 +251,11 @@ def dump_schema() -> list[tuple[Any, ...]]:
     return ask(
         """
         SELECT 'column', table_name, column_name, data_type, column_default FROM information_schema.columns
-        WHERE table_name IN ('sessions', 'messages', 'api_keys')
+        WHERE table_name IN ('sessions', 'messages', 'api_keys', 'attachments')
         UNION ALL SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid), NULL
-        FROM pg_constraint WHERE conrelid::regclass::text IN ('sessions', 'messages', 'api_keys')
+        FROM pg_constraint WHERE conrelid::regclass::text IN ('sessions', 'messages', 'api_keys', 'attachments')
         UNION ALL SELECT 'index', tablename, indexname, indexdef, NULL FROM pg_indexes
-        WHERE tablename IN ('sessions', 'messages', 'api_keys')
+        WHERE tablename IN ('sessions', 'messages', 'api_keys', 'attachments')
         UNION ALL SELECT 'trigger', tgrelid::regclass::text, tgname, pg_get_triggerdef(oid), NULL FROM pg_trigger
         WHERE tgrelid::regclass::text IN ('sessions', 'messages') AND NOT tgisinternal
         UNION ALL SELECT 'function', proname, prosrc, NULL, NULL FROM pg_proc WHERE proname LIKE 'messages%%'

@@ -200,14 +200,10 @@ class TestMemory:
                 {"role": "user", "content": [{"type": "text", "text": "two"}]},
             ],
         )
-        assert [text for _, text, _ in said_in(raw.headers["X-Session-ID"])] == [
-            "be brief",
-            "one",
-            "1",
-            "two",
-            "You said: two ",
-        ]
+        # The model is told what the client tells it; but nobody said it.
+        assert [text for _, text, _ in said_in(raw.headers["X-Session-ID"])] == ["one", "1", "two", "You said: two "]
         assert given_to(stub) == ["one", "1", "two"]
+        assert "be brief" in [each["content"] for each in stub.requests[-1]["messages"] if each["role"] == "system"]
 
 
 class TestStreaming:

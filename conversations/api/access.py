@@ -2,11 +2,13 @@
 
 import ipaddress
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import unquote
 from uuid import UUID
 
+import jwt
 from django.conf import settings
 from django.core.cache import cache
 from django.core.exceptions import RequestDataTooBig
@@ -21,10 +23,15 @@ from conversations.errors import (
     TooLargeError,
     TooManyRequestsError,
 )
-from conversations.models import ApiKey
+from conversations.models import ApiKey, without_unstorable
 
 UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 MAX_USER_CHARS = 255
+# What OpenWebUI tells about the person, in headers that end so.
+FORWARDED = ("Id", "Name", "Email", "Role")
+UNSIGNED = "Users must be signed here: set FORWARD_USER_INFO_HEADER_JWT_SECRET in OpenWebUI to EVI's secret."
+# Two machines' clocks differ a little.
+CLOCK_LEEWAY = timedelta(seconds=30)
 # Writing down every use would be a write for every request.
 LAST_USED_STEP = timedelta(minutes=1)
 
@@ -38,6 +45,14 @@ class Client:
 
 
 @dataclass(frozen=True)
+class Person:
+    """Who is behind the client, and what it tells about them."""
+
+    user_id: str = ""
+    about: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Caller(Client):
     """The client and the person behind it."""
 
@@ -47,7 +62,7 @@ class Caller(Client):
 def identify(request: HttpRequest, *, user: str | None = None) -> Caller:
     """The caller, or a refusal. `user` is the person as the request's body names them."""
     client = authenticate(request)
-    return Caller(client.owner_id, client.in_line, person_of(request, user=user))
+    return Caller(client.owner_id, client.in_line, person_of(request, user=user).user_id)
 
 
 def authenticate(request: HttpRequest) -> Client:
@@ -57,13 +72,52 @@ def authenticate(request: HttpRequest) -> Client:
     return client
 
 
-def person_of(request: HttpRequest, *, user: str | None) -> str:
+def person_of(request: HttpRequest, *, user: str | None) -> Person:
     """The person behind the client: as the client forwards them, or as the body names them."""
-    forwarded = unquote(request.headers.get("X-OpenWebUI-User-Id", "")).strip()
-    person = forwarded or (user or "").strip()
-    if len(person) > MAX_USER_CHARS or "\0" in person:
-        raise BadRequestError(f"A user is named by at most {MAX_USER_CHARS} characters.", param="user")
+    person = _forwarded(request)
+    if person is None:
+        person = Person((user or "").strip())
+        if person.user_id and settings.EVI.openwebui_jwt_secret:
+            raise NotAuthenticatedError(UNSIGNED)
+    for text in (person.user_id, *person.about.values()):
+        if len(text) > MAX_USER_CHARS:
+            raise BadRequestError(f"A user is named by at most {MAX_USER_CHARS} characters.", param="user")
+        if without_unstorable(text) != text:
+            raise BadRequestError("A user's name cannot contain NUL characters or surrogates.", param="user")
     return person
+
+
+def _forwarded(request: HttpRequest) -> Person | None:
+    """The person as OpenWebUI forwards them. Where it signs, what it has not signed may come from anybody."""
+    plain = {name: unquote(request.headers.get(f"X-OpenWebUI-User-{name}", "")).strip() for name in FORWARDED}
+    signed = request.headers.get("X-OpenWebUI-User-Jwt", "").strip()
+    secret = settings.EVI.openwebui_jwt_secret
+    if signed and not secret:
+        raise NotAuthenticatedError("OpenWebUI signs who is asking: set EVI_OPENWEBUI_JWT_SECRET to the same secret.")
+    if signed:
+        plain = _verified(signed, secret=secret)
+    elif secret and any(plain.values()):
+        raise NotAuthenticatedError(UNSIGNED)
+    if not plain["Id"]:
+        return None
+    return Person(plain["Id"], {name.lower(): plain[name] for name in ("Name", "Email", "Role") if plain[name]})
+
+
+def _verified(token: str, *, secret: str) -> dict[str, str]:
+    try:
+        claims = jwt.decode(
+            token, secret, algorithms=["HS256"], leeway=CLOCK_LEEWAY, options={"require": ["sub", "exp"]}
+        )
+    except jwt.PyJWTError as error:
+        raise NotAuthenticatedError(
+            f"X-OpenWebUI-User-Jwt is not valid ({error}). OpenWebUI and EVI must have the same secret and time."
+        ) from error
+    if not str(claims["sub"]).strip():
+        raise NotAuthenticatedError("X-OpenWebUI-User-Jwt names nobody.")
+    return {
+        name: str(claims.get(claim, "")).strip()
+        for name, claim in {"Id": "sub", "Name": "name", "Email": "email", "Role": "role"}.items()
+    }
 
 
 def check_size(request: HttpRequest) -> None:
@@ -76,9 +130,15 @@ def check_size(request: HttpRequest) -> None:
         raise TooLargeError(f"The request is too large. Send at most {most} bytes.")
 
 
+def header(request: HttpRequest, name: str) -> str:
+    """A header's value; empty where the client's template for it stayed empty, or was not filled in at all."""
+    value = request.headers.get(name, "").strip()
+    return "" if value.startswith("{{") else value
+
+
 def session_id_of(request: HttpRequest) -> UUID | None:
     """The session that the header names. An empty header, as an unset template sends it, names none."""
-    text = request.headers.get("X-Session-ID", "").strip()
+    text = header(request, "X-Session-ID")
     if not text:
         return None
     if not UUID4.fullmatch(text):

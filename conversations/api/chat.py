@@ -64,6 +64,7 @@ class CitationSerializer(serializers.Serializer[Any]):
     document_title = serializers.CharField(help_text="The guideline's title, or the product's name.")
     norm = serializers.CharField(allow_blank=True)
     url = serializers.URLField(allow_blank=True)
+    excerpt = serializers.CharField(required=False, help_text="How the piece begins, or the product's description.")
     section = serializers.CharField(required=False)
     version = serializers.CharField(required=False)
     language = serializers.CharField(required=False)

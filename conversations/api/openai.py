@@ -4,9 +4,10 @@ import json
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from functools import wraps
-from typing import Any, Literal
-from uuid import uuid4
+from dataclasses import replace
+from functools import cached_property, wraps
+from typing import Any, Literal, TypeVar
+from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
@@ -17,10 +18,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from agentbridge.citations import MARKER
 from agentbridge.database import in_database
 from agentbridge.history import HistoryItem
-from conversations.api.access import authenticate, check_size, person_of, session_id_of
+from conversations.api.access import Client, authenticate, check_size, person_of
+from conversations.api.contents import Contents, Part, read_contents
+from conversations.api.openwebui import Extras, Thread, source_of, task_of, thread_of
+from conversations.background import performed
+from conversations.branches import spoken
 from conversations.errors import BadRequestError, DatabaseAwayError, EviError, NotFoundError, UnsupportedMediaTypeError
 from conversations.openings import TurnRequest
-from conversations.turns import Delta, Event, Reply, Started, run_turn, stream_turn
+from conversations.turns import Delta, Event, Progress, Reply, Started, reply_of, run_turn, stream_turn
 
 logger = logging.getLogger(__name__)
 
@@ -31,20 +36,17 @@ FINGERPRINT = "evi-0.1.0"
 View = Callable[..., Coroutine[Any, Any, HttpResponseBase]]
 
 
-class Part(BaseModel):
-    type: str
-    text: str = ""
-
-
 class ChatMessage(BaseModel):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[Part] | None = None
 
+    @cached_property
+    def contents(self) -> Contents:
+        return read_contents(self.content)
+
     @property
     def text(self) -> str:
-        if isinstance(self.content, list):
-            return "\n".join(part.text for part in self.content if part.type in ("text", "input_text", "refusal"))
-        return self.content or ""
+        return self.contents.text
 
 
 class StreamOptions(BaseModel):
@@ -55,47 +57,62 @@ class ResponseFormat(BaseModel):
     type: str = "text"
 
 
-class CompletionRequest(BaseModel):
-    """What EVI uses of a request. The rest is accepted and ignored: EVI has tools and settings of its own."""
+class Asking(BaseModel):
+    """What EVI uses of a request of any kind. The rest is ignored: EVI has tools and settings of its own."""
 
     model_config = ConfigDict(extra="ignore")
 
-    messages: list[ChatMessage] = Field(min_length=1)
-    stream: bool = False
-    stream_options: StreamOptions | None = None
+    stream: bool | None = None
     user: str | None = Field(None, max_length=255)
     store: bool | None = None
-    n: int | None = None
-    response_format: ResponseFormat | None = None
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
+    # Not used, because EVI has its own; but they tell OpenWebUI's page from a program.
+    tools: list[Any] | None = None
+
+    @property
+    def model_settings(self) -> dict[str, Any]:
+        """What is handed on to the model, in PydanticAI's names."""
+        return {name: value for name, value in self._wanted().items() if value is not None}
+
+    def _wanted(self) -> dict[str, Any]:
+        return {"temperature": self.temperature, "top_p": self.top_p}
+
+
+class CompletionRequest(Asking):
+    messages: list[ChatMessage] = Field(min_length=1)
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    response_format: ResponseFormat | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = None
     stop: str | list[str] | None = None
 
-    @property
-    def model_settings(self) -> dict[str, Any]:
-        """What is handed on to the model, in PydanticAI's names."""
-        wanted = {
-            "temperature": self.temperature,
-            "top_p": self.top_p,
+    def _wanted(self) -> dict[str, Any]:
+        return super()._wanted() | {
             "max_tokens": self.max_completion_tokens or self.max_tokens,
             "seed": self.seed,
             "stop_sequences": [self.stop] if isinstance(self.stop, str) else self.stop,
         }
-        return {name: value for name, value in wanted.items() if value is not None}
 
     @field_validator("messages")
     @classmethod
     def _within_limits(cls, messages: list[ChatMessage]) -> list[ChatMessage]:
-        if len(messages) > settings.EVI.max_messages:
-            raise ValueError(f"at most {settings.EVI.max_messages} messages")
-        if any(len(message.text) > settings.EVI.max_message_chars for message in messages):
-            raise ValueError(f"a message has at most {settings.EVI.max_message_chars} characters")
-        if any("\0" in message.text for message in messages):
-            raise ValueError("text cannot contain NUL characters")
-        return messages
+        return within_limits(messages)
+
+
+Body = TypeVar("Body", bound=Asking)
+
+
+def within_limits(messages: list[ChatMessage]) -> list[ChatMessage]:
+    if len(messages) > settings.EVI.max_messages:
+        raise ValueError(f"at most {settings.EVI.max_messages} messages")
+    if any(len(message.text) > settings.EVI.max_message_chars for message in messages):
+        raise ValueError(f"a message has at most {settings.EVI.max_message_chars} characters")
+    if any("\0" in message.text for message in messages):
+        raise ValueError("text cannot contain NUL characters")
+    return messages
 
 
 def openai_errors(view: View) -> View:
@@ -120,28 +137,69 @@ def openai_errors(view: View) -> View:
 async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST":
         return method_not_allowed("POST")
-    session_id = session_id_of(request)
+    # What the header says is checked before anything is asked of the database.
+    thread_of(request, tools=())
     client = await in_database(authenticate, request)
-    body = read_body(request)
-    prompt, history = split(body.messages)
-    turn = TurnRequest(
-        prompt=prompt,
-        history=history,
-        session_id=session_id,
+    body = read_body(request, CompletionRequest)
+    if body.n not in (None, 1):
+        raise BadRequestError("EVI gives one answer: leave n out, or set it to 1.", param="n")
+    if body.response_format and body.response_format.type != "text":
+        raise BadRequestError("EVI answers in text: leave response_format out.", param="response_format")
+    thread = thread_of(request, tools=body.tools or ())
+    turn = turn_of(request, body, body.messages, client=client, thread=thread, param="messages")
+    if events := background_call(request, body, body.messages, turn=turn):
+        if body.stream:
+            return await streamed(events)
+        return JsonResponse(completion(await reply_of(events)))
+    if body.stream:
+        include_usage = bool(body.stream_options and body.stream_options.include_usage)
+        return await streamed(stream_turn(turn), include_usage=include_usage, shows_events=thread.shows_events)
+    reply = await run_turn(turn)
+    shown = {"sources": [source_of(citation) for citation in reply.citations]} if thread.shows_events else {}
+    return JsonResponse(completion(reply) | shown, headers=session_header(reply.session_id))
+
+
+def turn_of(
+    request: HttpRequest, body: Asking, messages: list[ChatMessage], *, client: Client, thread: Thread, param: str
+) -> TurnRequest:
+    person = person_of(request, user=body.user)
+    question = question_of([each for each in messages if each.role in ("user", "assistant")], param=param)
+    return replace(
+        question,
+        instructions="\n\n".join(each.text for each in messages if each.role in ("system", "developer")),
+        session_id=thread.session_id,
+        external_id=thread.external_id,
+        lifetime=thread.lifetime,
+        channel=thread.channel,
         owner_id=client.owner_id,
-        user_id=person_of(request, user=body.user),
+        user_id=person.user_id,
+        person=person.about,
         in_line=client.in_line,
-        create_unknown=settings.EVI.unknown_session == "create",
+        create_unknown=thread.is_openwebui or settings.EVI.unknown_session == "create",
+        # A client that sends one message to a session leaves the history to EVI.
+        is_whole_thread=thread.is_openwebui or bool(question.history),
         store=body.store is not False,
         idempotency_key=request.headers.get("Idempotency-Key", "")[:255],
         is_retry=request.headers.get("X-Stainless-Retry-Count", "0") not in ("", "0"),
         model_settings=body.model_settings,
     )
-    if body.stream:
-        include_usage = bool(body.stream_options and body.stream_options.include_usage)
-        return await streamed(stream_turn(turn), include_usage=include_usage)
-    reply = await run_turn(turn)
-    return JsonResponse(completion(reply), headers=session_header(reply.session_id))
+
+
+def background_call(
+    request: HttpRequest, body: Asking, messages: list[ChatMessage], *, turn: TurnRequest
+) -> AsyncGenerator[Event] | None:
+    """The answer to what a client asks for its own use, if this is such a call."""
+    is_alone = len(messages) == 1 and not body.stream and not body.tools
+    task = task_of(request, prompt=turn.prompt, is_alone=is_alone)
+    return performed(task, turn) if task else None
+
+
+@csrf_exempt
+@openai_errors
+async def unknown(request: HttpRequest, path: str = "") -> HttpResponseBase:
+    raise NotFoundError(
+        f"There is nothing at {request.path}. EVI has /v1/chat/completions, /v1/responses and /v1/models."
+    )
 
 
 @csrf_exempt
@@ -164,44 +222,47 @@ async def model(request: HttpRequest, model_id: str) -> HttpResponseBase:
     return JsonResponse(model_card())
 
 
-def read_body(request: HttpRequest) -> CompletionRequest:
+def read_body(request: HttpRequest, kind: type[Body]) -> Body:
     if request.content_type != "application/json":
         raise UnsupportedMediaTypeError("Send JSON, with the header 'Content-Type: application/json'.")
     check_size(request)
     try:
-        body = CompletionRequest.model_validate_json(request.body)
+        return kind.model_validate_json(request.body)
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(map(str, problem["loc"])) or None
         raise BadRequestError(f"{where or 'The body'}: {problem['msg']}", param=where) from error
-    if body.n not in (None, 1):
-        raise BadRequestError("EVI gives one answer: leave n out, or set it to 1.", param="n")
-    if body.response_format and body.response_format.type != "text":
-        raise BadRequestError("EVI answers in text: leave response_format out.", param="response_format")
-    return body
 
 
-def split(messages: list[ChatMessage]) -> tuple[str, tuple[HistoryItem, ...]]:
-    """The question, which comes last, and what was said before it."""
-    *earlier, last = messages
-    if last.role != "user":
-        raise BadRequestError("The last message must be the user's.", param="messages")
-    if not last.text.strip():
-        raise BadRequestError("The last message has no text. EVI reads text only.", param="messages")
-    roles = {"developer": "system"}
-    # Tool calls and their results belong to tools that EVI does not have.
-    spoken = [message for message in earlier if message.role not in ("tool", "function") and message.text.strip()]
-    return last.text, tuple(HistoryItem(roles.get(message.role, message.role), message.text) for message in spoken)
+def question_of(messages: list[ChatMessage], *, param: str) -> TurnRequest:
+    """The question, which comes last, and what was said before it. Or an answer comes last, of which more is wanted.
+
+    Tool calls and their results are not among it: they belong to tools that EVI does not have.
+    """
+    said = [message for message in messages if spoken(message.text)]
+    asked = next((message for message in reversed(said) if message.role == "user"), None)
+    if asked is None:
+        raise BadRequestError("There is no message of the user with text in it.", param=param)
+    continues = said[-1].role == "assistant"
+    earlier = said if continues else said[:-1]
+    return TurnRequest(
+        prompt=asked.contents.text,
+        images=() if continues else asked.contents.images,
+        files=asked.contents.files,
+        attached_text=asked.contents.attached_text[: settings.EVI.max_message_chars],
+        history=tuple(HistoryItem(message.role, message.text, message.contents.images) for message in earlier),
+        continues=continues,
+    )
 
 
-async def streamed(events: AsyncGenerator[Event], *, include_usage: bool) -> StreamingHttpResponse:
-    """The answer as server-sent events. What fails before the first word still gets a status of its own."""
-    started = await anext(events)
-    assert isinstance(started, Started)
-    first = await anext(events)
+async def streamed(
+    events: AsyncGenerator[Event], *, include_usage: bool = False, shows_events: bool = False
+) -> StreamingHttpResponse:
+    started, first = await begun(events, shows_events=shows_events)
 
     async def lines() -> AsyncIterator[bytes]:
         chunk_id, created = f"chatcmpl-{uuid4().hex}", int(time.time())
+        extras = Extras(shows_events)
 
         def line(**fields: Any) -> bytes:
             chunk = {"id": chunk_id, "object": "chat.completion.chunk", "created": created, "model": MODEL_ID}
@@ -211,19 +272,21 @@ async def streamed(events: AsyncGenerator[Event], *, include_usage: bool) -> Str
             return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
         def next_lines(event: Event) -> bytes:
+            beside = b"".join(map(sse, extras.beside(event)))
             match event:
                 case Delta(text=text):
-                    return line(choices=[choice({"content": text})])
+                    return beside + line(choices=[choice({"content": text})])
                 case Reply():
                     end = line(choices=[choice({}, "stop")], citations=event.citations)
-                    return end + line(choices=[], usage=usage(event)) if include_usage else end
-            raise AssertionError(event)
+                    return beside + end + (line(choices=[], usage=usage(event)) if include_usage else b"")
+            return beside
 
         yield line(choices=[choice({"role": "assistant", "content": ""})])
         try:
             yield next_lines(first)
             async for event in events:
-                yield next_lines(event)
+                if text := next_lines(event):
+                    yield text
         except EviError as error:
             yield sse(error_body(error))
         finally:
@@ -231,8 +294,22 @@ async def streamed(events: AsyncGenerator[Event], *, include_usage: bool) -> Str
             await events.aclose()
         yield b"data: [DONE]\n\n"
 
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **session_header(started.session_id)}
-    return StreamingHttpResponse(lines(), content_type="text/event-stream; charset=utf-8", headers=headers)
+    return event_stream(lines(), session_id=started.session_id)
+
+
+async def begun(events: AsyncGenerator[Event], *, shows_events: bool) -> tuple[Started, Event]:
+    """How a turn begins. What fails before there is anything to show still gets a status of its own."""
+    started = await anext(events)
+    assert isinstance(started, Started)
+    first = await anext(events)
+    while isinstance(first, Progress) and not shows_events:
+        first = await anext(events)
+    return started, first
+
+
+def event_stream(lines: AsyncIterator[bytes], *, session_id: UUID | None) -> StreamingHttpResponse:
+    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", **session_header(session_id)}
+    return StreamingHttpResponse(lines, content_type="text/event-stream; charset=utf-8", headers=headers)
 
 
 def completion(reply: Reply) -> dict[str, Any]:
@@ -249,7 +326,7 @@ def completion(reply: Reply) -> dict[str, Any]:
                     "role": "assistant",
                     "content": reply.text,
                     "refusal": None,
-                    "annotations": annotations(reply),
+                    "annotations": [{"type": "url_citation", "url_citation": each} for each in url_citations(reply)],
                 },
                 "logprobs": None,
                 "finish_reason": "stop",
@@ -260,18 +337,15 @@ def completion(reply: Reply) -> dict[str, Any]:
     }
 
 
-def annotations(reply: Reply) -> list[dict[str, Any]]:
-    """Where the text cites a source that has an address, in OpenAI's own shape."""
+def url_citations(reply: Reply) -> list[dict[str, Any]]:
+    """Where the text cites a source that has an address, in OpenAI's own words."""
     cited = {citation.get("marker"): citation for citation in reply.citations if citation.get("url")}
     return [
         {
-            "type": "url_citation",
-            "url_citation": {
-                "start_index": match.start(),
-                "end_index": match.end(),
-                "url": cited[marker]["url"],
-                "title": cited[marker].get("document_title", ""),
-            },
+            "start_index": match.start(),
+            "end_index": match.end(),
+            "url": cited[marker]["url"],
+            "title": cited[marker].get("document_title", ""),
         }
         for match in MARKER.finditer(reply.text)
         if (marker := int(match[1])) in cited

@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from conversations.api.openai import CompletionRequest
+from conversations.api.responses import ResponseRequest
 
 Schema = dict[str, Any]
 
 STRING: Schema = {"type": "string"}
 INTEGER: Schema = {"type": "integer"}
+CITATIONS: Schema = {"type": "array", "items": {"$ref": "#/components/schemas/Citation"}}
 SESSION_HEADER: Schema = {
     "name": "X-Session-ID",
     "in": "header",
@@ -20,7 +24,7 @@ def describe_plain_views(result: Schema, generator: Any, request: Any, public: b
     """Add the routes of `/v1`, the health checks and the pages, and the key that opens all the others."""
     components = result.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    schemas.update(_completion_schemas())
+    schemas.update(_completion_schemas() | _response_schemas())
     components.setdefault("securitySchemes", {})["bearer"] = {
         "type": "http",
         "scheme": "bearer",
@@ -34,15 +38,20 @@ def describe_plain_views(result: Schema, generator: Any, request: Any, public: b
 
 def _plain_paths() -> Schema:
     session_header = {"X-Session-ID": {"schema": STRING, "description": "The session that the answer is in."}}
-    answered = _json("The answer; as events when `stream` is true", "ChatCompletion")
-    answered["content"]["text/event-stream"] = {
-        "schema": {
-            "type": "string",
-            "description": "Lines `data: {ChatCompletionChunk}`, then `data: [DONE]`. An error comes as OpenAIError.",
-        }
-    }
+    chunks = "Lines `data: {ChatCompletionChunk}`, then `data: [DONE]`. An error comes as OpenAIError."
+    events = (
+        "Each event as OpenAI has it: a line `event: response.…`, a line `data: {…}`. The last is `response.completed` "
+        "or `response.failed`."
+    )
     health = {"200": _json("Yes", "Health"), "503": _json("No, and why", "Health")}
     model_id = {"name": "model_id", "in": "path", "required": True, "schema": STRING}
+    response_id = {"name": "response_id", "in": "path", "required": True, "schema": STRING}
+    user = {
+        "name": "user",
+        "in": "query",
+        "schema": STRING,
+        "description": "The person behind the client, as in the request's `user`.",
+    }
     return {
         "/v1/chat/completions": {
             "post": {
@@ -52,10 +61,44 @@ def _plain_paths() -> Schema:
                 "parameters": [SESSION_HEADER],
                 "requestBody": {"required": True, "content": {"application/json": {"schema": _ref(CompletionRequest)}}},
                 "responses": {
-                    "200": {**answered, "headers": session_header},
+                    "200": {**_streamable("ChatCompletion", chunks), "headers": session_header},
                     **_openai_errors(400, 401, 404, 413, 415, 429, 500, 502, 503, 504),
                 },
             }
+        },
+        "/v1/responses": {
+            "post": {
+                "operationId": "create_response",
+                "summary": "Ask a question, as clients of OpenAI's Responses API do",
+                "description": "It goes on from `previous_response_id`, from any answer and not just the last, or at "
+                "the end of `conversation` (a session: `conv_…`, or its id). `store: false` stores and reads nothing.",
+                "tags": ["v1"],
+                "parameters": [SESSION_HEADER],
+                "requestBody": {"required": True, "content": {"application/json": {"schema": _ref(ResponseRequest)}}},
+                "responses": {
+                    "200": {**_streamable("Response", events), "headers": session_header},
+                    **_openai_errors(400, 401, 404, 413, 415, 429, 500, 502, 503, 504),
+                },
+            }
+        },
+        "/v1/responses/{response_id}": {
+            "get": {
+                "operationId": "read_response",
+                "summary": "An answer of before",
+                "tags": ["v1"],
+                "parameters": [response_id, user],
+                "responses": {"200": _json("The answer", "Response"), **_openai_errors(400, 401, 404, 429, 503)},
+            },
+            "delete": {
+                "operationId": "delete_response",
+                "summary": "Delete an answer; its question stays",
+                "tags": ["v1"],
+                "parameters": [response_id, user],
+                "responses": {
+                    "200": _json("It is gone", "ResponseDeleted"),
+                    **_openai_errors(400, 401, 404, 429, 503),
+                },
+            },
         },
         "/v1/models": {
             "get": {
@@ -115,6 +158,12 @@ def _json(description: str, schema: str) -> Schema:
     }
 
 
+def _streamable(schema: str, events: str) -> Schema:
+    answered = _json("The answer; as events when `stream` is true", schema)
+    answered["content"]["text/event-stream"] = {"schema": {"type": "string", "description": events}}
+    return answered
+
+
 def _ref(model: type) -> Schema:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
@@ -123,9 +172,52 @@ def _object(**properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+def _request_schemas(model: type[BaseModel]) -> Schema:
+    """A request's body, and what it is made of."""
+    body = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {**body.pop("$defs", {}), model.__name__: body}
+
+
+def _response_schemas() -> Schema:
+    part = _object(
+        type={"const": "output_text"}, text=STRING, annotations={"type": "array", "items": {"type": "object"}}
+    )
+    item = _object(
+        id=STRING,
+        type={"const": "message"},
+        role={"const": "assistant"},
+        status={"enum": ["in_progress", "completed", "incomplete"]},
+        content={"type": "array", "items": part},
+    )
+    usage = _object(input_tokens=INTEGER, output_tokens=INTEGER, total_tokens=INTEGER)
+    error = _object(code=STRING, message=STRING)
+    response = _object(
+        id=STRING,
+        object={"const": "response"},
+        created_at=INTEGER,
+        status={"enum": ["in_progress", "completed", "incomplete", "failed"]},
+        model=STRING,
+        output={"type": "array", "items": item},
+        conversation=_nullable(_object(id=STRING)),
+        previous_response_id={"type": ["string", "null"]},
+        store={"type": "boolean"},
+        error=_nullable(error),
+        usage=_nullable(usage),
+        metadata={"type": "object"},
+    )
+    response["properties"]["citations"] = CITATIONS
+    return {
+        **_request_schemas(ResponseRequest),
+        "Response": response,
+        "ResponseDeleted": _object(id=STRING, object={"const": "response"}, deleted={"const": True}),
+    }
+
+
+def _nullable(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
 def _completion_schemas() -> Schema:
-    body = CompletionRequest.model_json_schema(ref_template="#/components/schemas/{model}")
-    parts = body.pop("$defs", {})
     usage = _object(prompt_tokens=INTEGER, completion_tokens=INTEGER, total_tokens=INTEGER)
     model = _object(id=STRING, object={"const": "model"}, created=INTEGER, owned_by=STRING)
     said = _object(role={"const": "assistant"}, content=STRING)
@@ -137,17 +229,15 @@ def _completion_schemas() -> Schema:
     nothing_or_text = {"type": ["string", "null"]}
     error = _object(message=STRING, type=STRING, param=nothing_or_text, code=nothing_or_text)
     chunk = _object(**answer, object={"const": "chat.completion.chunk"}, choices={"type": "array", "items": piece})
-    citations = {"type": "array", "items": {"$ref": "#/components/schemas/Citation"}}
-    chunk["properties"] |= {"usage": usage, "citations": citations}
+    chunk["properties"] |= {"usage": usage, "citations": CITATIONS}
     return {
-        **parts,
-        CompletionRequest.__name__: body,
+        **_request_schemas(CompletionRequest),
         "ChatCompletion": _object(
             **answer,
             object={"const": "chat.completion"},
             choices={"type": "array", "items": choice},
             usage=usage,
-            citations=citations,
+            citations=CITATIONS,
         ),
         "ChatCompletionChunk": chunk,
         "Model": model,

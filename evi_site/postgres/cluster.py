@@ -251,6 +251,8 @@ class Cluster:
             f"port={port}",
             "unix_socket_directories=''",
             "max_connections=200",
+            # Taken as it is needed. With PostgreSQL's own 128 MB a search among 100,000 chunks takes twice as long.
+            "shared_buffers=512MB",
             "timezone=UTC",
             *self.options,
         )

@@ -1,0 +1,154 @@
+"""What a client asks for behind the scenes: a title, tags, what one might ask next. Always JSON, never an error."""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from pydantic_ai import Agent
+from pydantic_ai.models import Model
+
+from agentbridge import offline, retrieval
+from agentbridge.citations import MARKER, without_markers
+from agentbridge.database import in_database
+from agentbridge.history import HistoryItem
+from agentbridge.understanding import WORD, Intent, language_of, understand
+from agentbridge.words import FILLERS
+
+logger = logging.getLogger(__name__)
+
+CHAT_HISTORY = re.compile(r"<chat_history>\n?(.*)</chat_history>", re.DOTALL)
+SPEAKER = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
+FILES = re.compile(r"<attached_files>.*?</attached_files>", re.DOTALL)
+OBJECT = re.compile(r"\{.*\}", re.DOTALL)
+TASKS = frozenset(
+    f"{name}_generation" for name in ("title", "tags", "follow_up", "query", "image_prompt", "autocomplete")
+)
+MOST_TITLE_WORDS = 5
+MOST_TITLE_CHARS = 60
+MOST_FOLLOW_UPS = 3
+MOST_TAGS = 3
+
+TEXTS = {
+    "nl": {
+        "title": "Nieuw gesprek",
+        "tag": "Veilig werken",
+        "no_tag": "Algemeen",
+        "products": "Welke producten heb je daarvoor?",
+        "more": "Vertel meer over {}",
+        "who": "Wat kun je voor mij doen?",
+    },
+    "en": {
+        "title": "New conversation",
+        "tag": "Safe work",
+        "no_tag": "General",
+        "products": "Which products do you have for that?",
+        "more": "Tell me more about {}",
+        "who": "What can you do for me?",
+    },
+}
+
+
+async def perform(task: str, prompt: str, *, model: Model) -> str:
+    """The JSON that one of TASKS expects: from the model, or by rules where there is none or it does not manage."""
+    if model.model_name != offline.NAME:
+        try:
+            async with asyncio.timeout(settings.EVI.model_timeout):
+                answered = (await Agent(model).run(prompt)).output
+            if found := OBJECT.search(answered):
+                json.loads(found[0])
+                return found[0]
+        except Exception:
+            # Whatever a provider raises: nobody waits for a title, and there is another way to make one.
+            logger.warning("A background call was answered by rules", exc_info=True)
+    return json.dumps(await in_database(_by_rules, task, prompt), ensure_ascii=False)
+
+
+def conversation_in(prompt: str) -> list[HistoryItem]:
+    """What was said, as the prompt of a background call tells it."""
+    told = CHAT_HISTORY.search(prompt)
+    _, *pieces = SPEAKER.split(told[1] if told else f"USER: {prompt}")
+    items = (
+        HistoryItem("user" if speaker == "USER" else "assistant", FILES.sub("", text).strip())
+        for speaker, text in zip(pieces[::2], pieces[1::2], strict=True)
+    )
+    return [item for item in items if item.content]
+
+
+def _by_rules(task: str, prompt: str) -> dict[str, Any]:
+    said = conversation_in(prompt)
+    asked = [item.content for item in said if item.role == "user"] or [""]
+    language = next((found for text in reversed(asked) if (found := language_of(text.casefold()))), "nl")
+    match task:
+        case "title_generation":
+            return {"title": _title(asked[0], language=language)}
+        case "tags_generation":
+            return {"tags": _tags(said, language=language)}
+        case "follow_up_generation":
+            return {"follow_ups": _follow_ups(said, language=language)}
+        case "query_generation":
+            return {"queries": [query] if (query := _standing_alone(said)) else []}
+        case "image_prompt_generation":
+            return {"prompt": asked[-1]}
+        case "autocomplete_generation":
+            return {"text": ""}
+    raise ValueError(task)
+
+
+def _title(question: str, *, language: str) -> str:
+    """The question from its first word that says something."""
+    words = WORD.findall(question)
+    while words and words[0].casefold() in FILLERS:
+        del words[0]
+    del words[MOST_TITLE_WORDS:]
+    while words and words[-1].casefold() in FILLERS:
+        del words[-1]
+    title = " ".join(words)[:MOST_TITLE_CHARS].strip()
+    return title[:1].upper() + title[1:] or TEXTS[language]["title"]
+
+
+def _tags(said: Sequence[HistoryItem], *, language: str) -> list[str]:
+    hits = retrieval.search_guidelines(_standing_alone(said), language=language)
+    titles = dict.fromkeys(hit.title for hit in hits if hit.language == language)
+    return [TEXTS[language]["tag"], *list(titles)[: MOST_TAGS - 1]] if titles else [TEXTS[language]["no_tag"]]
+
+
+def _follow_ups(said: Sequence[HistoryItem], *, language: str) -> list[str]:
+    """What else the guidelines say about it, and what there is to buy for it."""
+    texts = TEXTS[language]
+    *before, question = _asked(said)
+    meant = understand(question.content, said=before)
+    # Where no source was found for the question, none is known for what follows from it.
+    is_known = said[-1].role == "assistant" and bool(MARKER.search(said[-1].content)) if said else False
+    hits = retrieval.search_guidelines(meant.query, language=language, limit=8) if is_known and meant.query else []
+    told = without_markers(" ".join(item.content for item in said)).casefold()
+    sections = dict.fromkeys(
+        hit.section
+        for hit in hits
+        # What was quoted need not be asked for.
+        if hit.language == language and hit.section and hit.text[:60].casefold() not in told
+    )
+    asks = [
+        # A heading may be a question with an addition.
+        f"{question}?" if mark else texts["more"].format(section[:1].lower() + section[1:])
+        for section in sections
+        if section.casefold() not in told
+        for question, mark, _ in [section.partition("?")]
+    ]
+    if hits and meant.intent is not Intent.PRODUCTS:
+        asks.insert(min(1, len(asks)), texts["products"])
+    return asks[:MOST_FOLLOW_UPS] or [texts["who"]]
+
+
+def _standing_alone(said: Sequence[HistoryItem]) -> str:
+    *before, question = _asked(said)
+    return understand(question.content, said=before).query
+
+
+def _asked(said: Sequence[HistoryItem]) -> list[HistoryItem]:
+    """The conversation up to its last question."""
+    last = max((place for place, item in enumerate(said) if item.role == "user"), default=None)
+    return list(said[: last + 1]) if last is not None else [HistoryItem("user", "")]

@@ -1,0 +1,141 @@
+"""What OpenWebUI tells about itself: which chat, which task; and what it alone understands in an answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.http import HttpRequest
+
+from conversations.api.access import UUID4, header
+from conversations.errors import BadRequestError, InvalidSessionIdError
+from conversations.models import Channel
+from conversations.turns import Event, Progress, Reply
+
+# Chats that OpenWebUI does not save, and those in its channels.
+OTHER_CHAT_IDS = re.compile(r"(temporary|local|channel):[\x21-\x7e]+")
+TEMPORARY = ("temporary:", "local:")
+MAX_ID_CHARS = 255
+# One of the tools that its own page offers with every question.
+BUILT_IN_TOOL = "get_current_timestamp"
+TASK = "### Task:"
+# How the prompts of its background calls go on. The heading alone says nothing: it also stands above questions about
+# files.
+TASKS = {
+    "Generate a concise title": "title_generation",
+    "Generate a concise, 3-5 word title": "title_generation",
+    "Generate 1-3 broad tags": "tags_generation",
+    "Predict 3-5 useful messages": "follow_up_generation",
+    "Suggest 3-5 relevant follow-up": "follow_up_generation",
+    "Analyze the chat history to determine": "query_generation",
+    "You are an autocompletion system": "autocomplete_generation",
+    "Generate a detailed prompt for am image": "image_prompt_generation",
+}
+
+
+@dataclass(frozen=True)
+class Thread:
+    """Which conversation a request belongs to, and whether the client shows more than text."""
+
+    session_id: UUID | None = None
+    external_id: str = ""
+    # An id that OpenWebUI hands over is its own, and need not be known.
+    is_openwebui: bool = False
+    shows_events: bool = False
+
+    @property
+    def channel(self) -> Channel:
+        return Channel.OPENWEBUI if self.is_openwebui else Channel.API
+
+    @property
+    def lifetime(self) -> timedelta | None:
+        is_temporary = self.external_id.startswith(TEMPORARY)
+        return timedelta(hours=settings.EVI.temporary_hours) if is_temporary else None
+
+
+def thread_of(request: HttpRequest, *, tools: Sequence[Any]) -> Thread:
+    chat_id, named = header(request, "X-OpenWebUI-Chat-Id"), header(request, "X-Session-ID")
+    # A connection that is told to send its task says so even where there is none.
+    has_signs = "X-Task" in request.headers or offers_built_in_tools(tools)
+    is_openwebui = bool(chat_id) or has_signs or bool(OTHER_CHAT_IDS.fullmatch(named))
+    if named and not UUID4.fullmatch(named) and not OTHER_CHAT_IDS.fullmatch(named):
+        raise InvalidSessionIdError
+    thread_id = named or chat_id
+    if len(thread_id) > MAX_ID_CHARS or not thread_id.isprintable():
+        raise BadRequestError(
+            f"A chat id has at most {MAX_ID_CHARS} characters, all of them printable.", param="X-OpenWebUI-Chat-Id"
+        )
+    is_uuid = bool(UUID4.fullmatch(thread_id))
+    return Thread(
+        session_id=UUID(thread_id) if is_uuid else None,
+        external_id=(thread_id.lower() if is_uuid else thread_id) if is_openwebui else "",
+        is_openwebui=is_openwebui,
+        # Programs can come through OpenWebUI as well, and would stumble over them: they have no chat and no such tools.
+        shows_events=is_openwebui and bool(thread_id or offers_built_in_tools(tools)),
+    )
+
+
+def offers_built_in_tools(tools: Sequence[Any]) -> bool:
+    functions = (tool.get("function", tool) for tool in tools if isinstance(tool, dict))
+    return any(isinstance(function, dict) and function.get("name") == BUILT_IN_TOOL for function in functions)
+
+
+def task_of(request: HttpRequest, *, prompt: str, is_alone: bool) -> str:
+    """Which of its background calls this is, if any. `is_alone`: one message, not streamed, without tools."""
+    if task := header(request, "X-Task"):
+        return task
+    if not is_alone or not prompt.startswith(TASK):
+        return ""
+    purpose = prompt.removeprefix(TASK).lstrip()
+    return next((task for beginning, task in TASKS.items() if purpose.startswith(beginning)), "")
+
+
+class Extras:
+    """What OpenWebUI is told beside the words: what is being done, and the sources. Other clients are told nothing."""
+
+    def __init__(self, shows_events: bool) -> None:
+        self.shows_events = shows_events
+        self._when_done = ""
+
+    def beside(self, event: Event) -> Iterator[dict[str, Any]]:
+        """What comes with the next event of a turn."""
+        if not self.shows_events:
+            return
+        if self._when_done:
+            # What was being done is done when something else happens.
+            yield _status(self._when_done, done=True)
+            self._when_done = ""
+        if isinstance(event, Progress):
+            self._when_done = event.done
+            yield _status(event.text, done=False)
+        if isinstance(event, Reply):
+            for citation in event.citations:
+                yield {"event": {"type": "source", "data": source_of(citation)}}
+
+
+def _status(text: str, *, done: bool) -> dict[str, Any]:
+    return {"event": {"type": "status", "data": {"description": text, "done": done}}}
+
+
+def source_of(citation: Mapping[str, Any]) -> dict[str, Any]:
+    """A citation as OpenWebUI shows it. Its id is its own, or two pieces of one guideline would share a number."""
+    name = " – ".join(part for part in (citation.get("document_title"), citation.get("section")) if part)
+    about = {"id": citation["chunk_id"], "name": name, "url": citation.get("url", "")}
+    return {
+        "source": about,
+        "document": [citation.get("excerpt", "")],
+        "metadata": [
+            {
+                "source": citation["chunk_id"],
+                "name": name,
+                "norm": citation.get("norm", ""),
+                "version": citation.get("version", ""),
+            }
+        ],
+        "distances": [citation["similarity"]],
+    }

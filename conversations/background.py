@@ -1,0 +1,96 @@
+"""What clients ask for their own use: answered, and no part of any conversation. A title is kept with its session."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from uuid import UUID, uuid4
+
+from django.db.models import Q
+
+from agentbridge.background import TASKS, conversation_in, perform
+from agentbridge.database import in_database
+from agentbridge.history import HistoryItem
+from agentbridge.providers import configured_model
+from conversations.branches import Branch
+from conversations.models import Message, Session
+from conversations.openings import TurnRequest
+from conversations.turns import Delta, Event, Reply, Started, stream_turn
+
+MAX_TITLE_CHARS = 200
+# A title can be there a moment before the first question is stored; a real model may still be answering it.
+LOOK_AGAIN_AFTER = (0, 0.1, 0.3, 1, 3, 10)
+
+_waiting: set[asyncio.Task[None]] = set()
+
+
+async def performed(task: str, turn: TurnRequest) -> AsyncGenerator[Event]:
+    """Do a client's task; nothing of it is stored."""
+    if task not in TASKS:
+        # Whatever it is: an answer to what it asks for.
+        async for event in stream_turn(replace(turn, store=False)):
+            yield event
+        return
+    model = configured_model()
+    message_id = uuid4()
+    yield Started(None, messages_in_context=0, message_id=message_id)
+    answer = await perform(task, turn.prompt, model=model)
+    if task == "title_generation":
+        keep_title(answer, prompt=turn.prompt, request=turn)
+    yield Delta(answer)
+    yield Reply(
+        session_id=None,
+        text=answer,
+        model=model.model_name,
+        messages_in_context=0,
+        input_tokens=0,
+        output_tokens=0,
+        message_id=message_id,
+    )
+
+
+def keep_title(answer: str, *, prompt: str, request: TurnRequest) -> None:
+    """Give the session the title that its client was given, as soon as there is one; without waiting for it here."""
+    try:
+        title = str(json.loads(answer)["title"])
+    except (ValueError, KeyError, TypeError):
+        return
+    title = " ".join(title.replace("\0", "").split())[:MAX_TITLE_CHARS]
+    if not title or not request.store:
+        return
+    task = asyncio.create_task(_keep(title, said=conversation_in(prompt), request=request))
+    _waiting.add(task)
+    task.add_done_callback(_waiting.discard)
+
+
+async def _keep(title: str, *, said: list[HistoryItem], request: TurnRequest) -> None:
+    for seconds in LOOK_AGAIN_AFTER:
+        await asyncio.sleep(seconds)
+        if await in_database(_entitle, title, said=said, request=request):
+            return
+
+
+def _entitle(title: str, *, said: list[HistoryItem], request: TurnRequest) -> bool:
+    """Whether there is such a session. A title that it has stays: a person may have chosen it."""
+    mine = Session.objects.for_owner(request.owner_id, user_id=request.user_id)
+    if not request.external_id and not request.session_id:
+        found = _begun_with(said[0], request=request) if said else None
+    else:
+        of_thread = Q(channel=request.channel, external_id=request.external_id) if request.external_id else Q()
+        found = mine.filter(Q(id=request.session_id) | of_thread).values_list("id", flat=True).first()
+    if not found:
+        return False
+    mine.filter(id=found, title="").update(title=title)
+    return True
+
+
+def _begun_with(first: HistoryItem, *, request: TurnRequest) -> UUID | None:
+    """The newest session without a title that begins with this question, for a client that names none."""
+    branch = Branch.of([first], owner_id=request.owner_id, user_id=request.user_id)
+    return (
+        Message.objects.for_owner(request.owner_id, user_id=request.user_id)
+        .filter(branch_hash=branch.end, session__title="")
+        .order_by("-created_at")
+        .values_list("session_id", flat=True)
+        .first()
+    )
