@@ -10,7 +10,7 @@ from conversations.models import Session
 from evi_site.postgres.base import embedded_cluster
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def database_url(django_db_setup: None) -> str:
     """The test run's database, for processes of its own."""
     cluster = embedded_cluster()

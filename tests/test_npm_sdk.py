@@ -17,7 +17,6 @@ import pytest
 from conversations.accounts import create_api_key
 from conversations.models import Message, Session
 from evi_site.environment import BASE_DIR
-from evi_site.postgres.base import embedded_cluster
 from tests.processes import wait_for
 from tests.stub_model import StubModel
 from tests.test_turns import Site, given_to, said_in
@@ -56,10 +55,8 @@ def stub() -> Iterator[StubModel]:
 
 
 @pytest.fixture(scope="module")
-def site(stub: StubModel, django_db_setup: None) -> Iterator[Site]:
-    cluster = embedded_cluster()
-    assert cluster
-    site = Site(cluster.ensure_running().url("test_evi"), stub)
+def site(stub: StubModel, database_url: str) -> Iterator[Site]:
+    site = Site(database_url, stub)
     yield site
     site.stop()
 

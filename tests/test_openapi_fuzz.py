@@ -27,7 +27,6 @@ from schemathesis.specs.openapi.checks import (
 
 from conversations.accounts import create_api_key
 from conversations.models import Message, Session
-from evi_site.postgres.base import embedded_cluster
 from tests.stub_model import StubModel
 from tests.test_turns import Site
 
@@ -59,13 +58,11 @@ def bounded(examples: int) -> settings:
 
 
 @pytest.fixture(scope="module")
-def site(django_db_setup: None) -> Iterator[Site]:
+def site(database_url: str) -> Iterator[Site]:
     """EVI as in production, where this machine needs a key too."""
-    cluster = embedded_cluster()
-    assert cluster
     stub = StubModel()
     site = Site(
-        cluster.ensure_running().url("test_evi"),
+        database_url,
         stub,
         EVI_ENV="production",
         EVI_HTTPS="false",

@@ -21,7 +21,6 @@ from agentbridge.ingest import load_sample
 from conversations.accounts import create_api_key
 from conversations.models import Message, Session
 from evi_site.environment import BASE_DIR
-from evi_site.postgres.base import embedded_cluster
 from tests.openwebui import Account, OpenWebUI, Tab, bare, launch_chromium
 from tests.processes import wait_for
 from tests.stub_model import StubModel
@@ -66,10 +65,8 @@ def stub() -> Iterator[StubModel]:
 
 
 @pytest.fixture(scope="module")
-def evi(key: str, stub: StubModel) -> Iterator[Site]:
-    cluster = embedded_cluster()
-    assert cluster
-    evi = Site(cluster.ensure_running().url("test_evi"), stub, **OFFLINE)
+def evi(key: str, stub: StubModel, database_url: str) -> Iterator[Site]:
+    evi = Site(database_url, stub, **OFFLINE)
     yield evi
     evi.stop()
 

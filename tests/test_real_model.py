@@ -15,7 +15,6 @@ import pytest
 
 from conversations.accounts import create_api_key
 from conversations.models import Message, Session
-from evi_site.postgres.base import embedded_cluster
 from tests.processes import free_port, wait_for
 from tests.test_turns import Site, said_in
 
@@ -84,10 +83,8 @@ def model() -> Iterator[RealModel]:
 
 
 @pytest.fixture(scope="module")
-def site(model: RealModel, django_db_setup: None) -> Iterator[Site]:
-    cluster = embedded_cluster()
-    assert cluster
-    site = Site(cluster.ensure_running().url("test_evi"), model, EVI_MODEL="smollm2", EVI_MODEL_TIMEOUT="300")
+def site(model: RealModel, database_url: str) -> Iterator[Site]:
+    site = Site(database_url, model, EVI_MODEL="smollm2", EVI_MODEL_TIMEOUT="300")
     yield site
     site.stop()
 

@@ -78,13 +78,8 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(stub: StubModel, django_db_setup: None, django_db_blocker: Any) -> Iterator[Site]:
-    from evi_site.postgres.base import embedded_cluster
-
-    cluster = embedded_cluster()
-    assert cluster
-    at = cluster.ensure_running()
-    site = Site(at.url("test_evi"), stub)
+def site(stub: StubModel, database_url: str) -> Iterator[Site]:
+    site = Site(database_url, stub)
     yield site
     site.stop()
 
