@@ -20,15 +20,14 @@ from agentbridge.words import FILLERS
 
 logger = logging.getLogger(__name__)
 
-CHAT_HISTORY = re.compile(r"<chat_history>\n?(.*)</chat_history>", re.DOTALL)
 SPEAKER = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
-FILES = re.compile(r"<attached_files>.*?</attached_files>", re.DOTALL)
-OBJECT = re.compile(r"\{.*\}", re.DOTALL)
 TASKS = frozenset(
     f"{name}_generation" for name in ("title", "tags", "follow_up", "query", "image_prompt", "autocomplete")
 )
 MOST_TITLE_WORDS = 5
 MOST_TITLE_CHARS = 60
+# Whatever is pasted below it, the beginning of a question says what it is about.
+MOST_ASKED_CHARS = 1000
 MOST_FOLLOW_UPS = 3
 MOST_TAGS = 3
 
@@ -58,9 +57,10 @@ async def perform(task: str, prompt: str, *, model: Model) -> str:
         try:
             async with asyncio.timeout(settings.EVI.model_timeout):
                 answered = (await Agent(model).run(prompt)).output
-            if found := OBJECT.search(answered):
-                json.loads(found[0])
-                return found[0]
+            begin, end = answered.find("{"), answered.rfind("}") + 1
+            if 0 <= begin < end:
+                json.loads(answered[begin:end])
+                return answered[begin:end]
         except Exception:
             # Whatever a provider raises: nobody waits for a title, and there is another way to make one.
             logger.warning("A background call was answered by rules", exc_info=True)
@@ -69,13 +69,26 @@ async def perform(task: str, prompt: str, *, model: Model) -> str:
 
 def conversation_in(prompt: str) -> list[HistoryItem]:
     """What was said, as the prompt of a background call tells it."""
-    told = CHAT_HISTORY.search(prompt)
-    _, *pieces = SPEAKER.split(told[1] if told else f"USER: {prompt}")
+    _, begins, told = prompt.partition("<chat_history>")
+    told, ends, _ = told.rpartition("</chat_history>")
+    _, *pieces = SPEAKER.split(told.removeprefix("\n") if begins and ends else f"USER: {prompt}")
     items = (
-        HistoryItem("user" if speaker == "USER" else "assistant", FILES.sub("", text).strip())
+        HistoryItem("user" if speaker == "USER" else "assistant", _without_files(text).strip())
         for speaker, text in zip(pieces[::2], pieces[1::2], strict=True)
     )
     return [item for item in items if item.content]
+
+
+def _without_files(text: str) -> str:
+    # From place to place: an expression looks for an end from every beginning, which takes minutes where there is none.
+    kept, position = [], 0
+    while (begin := text.find("<attached_files>", position)) >= 0:
+        end = text.find("</attached_files>", begin)
+        if end < 0:
+            break
+        kept.append(text[position:begin])
+        position = end + len("</attached_files>")
+    return "".join([*kept, text[position:]])
 
 
 def _by_rules(task: str, prompt: str) -> dict[str, Any]:
@@ -100,7 +113,7 @@ def _by_rules(task: str, prompt: str) -> dict[str, Any]:
 
 def _title(question: str, *, language: str) -> str:
     """The question from its first word that says something."""
-    words = WORD.findall(question)
+    words = WORD.findall(question[:MOST_ASKED_CHARS])
     while words and words[0].casefold() in FILLERS:
         del words[0]
     del words[MOST_TITLE_WORDS:]

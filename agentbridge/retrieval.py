@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, LiteralString, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -398,8 +398,9 @@ WEIGHT = """
 """
 
 # A word is looked up in its index, however common the planner believes it to be: reading all rows instead takes fifty
-# times as long, and its guess is wrong for every word that it keeps no count of.
-PLANNING = {"enable_seqscan": "off"}
+# times as long, and its guess is wrong for every word that it keeps no count of. Where the guesses say nothing, one
+# plan for all questions is as good as one for each, and saves making it.
+PLANNING: dict[LiteralString, LiteralString] = {"enable_seqscan": "off", "plan_cache_mode": "force_generic_plan"}
 
 # The dimensions are part of the statement, as they are of the index. Without a vector nothing is near, and every
 # similarity is unknown; in its place stands what the words suggest.

@@ -58,12 +58,13 @@ def keep_title(answer: str, *, prompt: str, request: TurnRequest) -> None:
     title = " ".join(title.replace("\0", "").split())[:MAX_TITLE_CHARS]
     if not title or not request.store:
         return
-    task = asyncio.create_task(_keep(title, said=conversation_in(prompt), request=request))
+    task = asyncio.create_task(_keep(title, prompt=prompt, request=request))
     _waiting.add(task)
     task.add_done_callback(_waiting.discard)
 
 
-async def _keep(title: str, *, said: list[HistoryItem], request: TurnRequest) -> None:
+async def _keep(title: str, *, prompt: str, request: TurnRequest) -> None:
+    said = await asyncio.to_thread(conversation_in, prompt)
     for seconds in LOOK_AGAIN_AFTER:
         await asyncio.sleep(seconds)
         if await in_database(_entitle, title, said=said, request=request):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
@@ -17,7 +17,7 @@ from conversations import attachments
 from conversations.models import Message, Place, Role, Status
 
 # How models write down what they think, and how clients store it: <think> and <details type="reasoning">.
-TAG = re.compile(r"<(/?)(details|think|thinking)\b([^<>]{0,400})>", re.IGNORECASE)
+TAG = re.compile(r"<(/?)(details|think|thinking)\b([^<>]*)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,16 @@ def spoken(text: str) -> str:
     return " ".join(without_reasoning(text).split())
 
 
-def without_reasoning(text: str) -> str:
+def without_reasoning(text: str, *, folded: Collection[str] = ("reasoning",)) -> str:
+    """The text without what a model thought, and what a client shows folded up as one of these kinds."""
     # Tag by tag: one expression for all of it takes minutes on a text that is made of opening tags.
     kept, position = [], 0
     opening: re.Match[str] | None = None
     for tag in TAG.finditer(text):
         closes, name, attributes = tag[1], tag[2].lower(), tag[3].lower()
         if opening is None:
-            opening = tag if not closes and (name != "details" or 'type="reasoning"' in attributes) else None
+            is_left_out = name != "details" or any(f'type="{kind}"' in attributes for kind in folded)
+            opening = tag if is_left_out and not closes else None
         elif closes and name == opening[2].lower():
             kept.append(text[position : opening.start()])
             position, opening = tag.end(), None
@@ -99,7 +101,23 @@ def find_thread(branch: Branch, *, question: str, owner_id: int | None, user_id:
         key=lambda row: (row[3] is not None, row[1:3] != (place.after, False), row[1] != place.branch_hash),
         default=None,
     )
-    return best[0] if best else None
+    return best[0] if best else _broken_off(branch, owner_id=owner_id, user_id=user_id)
+
+
+def _broken_off(branch: Branch, *, owner_id: int | None, user_id: str) -> UUID | None:
+    """The session whose last answer broke off, where the client may have got less of it than was stored, or more."""
+    if not branch.said or branch.said[-1].role != Role.ASSISTANT:
+        return None
+    asked = branch.hashes[-2] if len(branch.hashes) > 1 else branch.root
+    questions = (
+        Message.objects.for_owner(owner_id, user_id=user_id)
+        .active()
+        .filter(role=Role.USER, branch_hash=asked)
+        .order_by("-session__last_accessed")
+        .values_list("id", flat=True)[:50]
+    )
+    answers = Message.objects.active().filter(reply_to__in=list(questions), status=Status.INTERRUPTED)
+    return next((each.session_id for each in answers if same(each, branch.said[-1])), None)
 
 
 def thread_up_to(answer: Message) -> list[Message]:

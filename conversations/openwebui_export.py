@@ -29,9 +29,7 @@ from conversations.models import Role, Status
 READ_BYTES = 1 << 20
 UNTITLED = "New Chat"
 # What older versions wrote into an answer and showed folded up.
-FOLDED = re.compile(
-    r"<details\b[^>]*\btype=\"(?:tool_calls|code_interpreter)\".*?</details>", re.DOTALL | re.IGNORECASE
-)
+FOLDED = ("reasoning", "tool_calls", "code_interpreter")
 BETWEEN = re.compile(r"[\s,]*")
 WEB = re.compile(r"https?://\S{1,2000}")
 # Times are in seconds, and in older exports in thousandths, millionths or billionths of them.
@@ -323,7 +321,7 @@ def _is_picture(file: Mapping[str, Any]) -> bool:
 
 def _answer(key: str, message: ExportedMessage, *, parent: Said | None) -> Said:
     replayed = _pieces(message.output) or (read_contents(message.content).text,)
-    text = FOLDED.sub("", without_reasoning("\n".join(replayed))).strip()
+    text = without_reasoning("\n".join(replayed), folded=FOLDED).strip()
     metadata: dict[str, Any] = {"model": message.model} if message.model else {}
     if citations := read_citations(message.sources or message.citations):
         metadata["citations"] = citations

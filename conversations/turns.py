@@ -313,9 +313,12 @@ async def _stored_turn(request: TurnRequest) -> Turn | StoredTurn:
 
 
 async def _earlier_attempt(request: TurnRequest) -> Attempt | None:
+    if request.continues:
+        # More of an answer is wanted, and not the answer once more.
+        return None
     if request.idempotency_key:
         return await in_database(find_by_key, request.request_key)
-    if not request.is_retry or request.continues:
+    if not request.is_retry:
         return None
     return await in_database(
         find_repeated,
@@ -361,16 +364,15 @@ def _metadata(reply: Reply, opening: Opening) -> dict[str, Any]:
 
 def stored_reply(answer: Message) -> Reply:
     """An answer of before, as it was given."""
-    known = answer.metadata
     return Reply(
         session_id=answer.session_id,
         text=answer.content,
-        model=known.get("model", ""),
-        messages_in_context=known.get("messages_in_context", 0),
-        input_tokens=known.get("input_tokens", 0),
-        output_tokens=known.get("output_tokens", 0),
-        citations=known.get("citations", []),
-        search_results=known.get("search_results", {}),
+        model=answer.detail("model", ""),
+        messages_in_context=answer.detail("messages_in_context", 0),
+        input_tokens=answer.detail("input_tokens", 0),
+        output_tokens=answer.detail("output_tokens", 0),
+        citations=list(answer.citations),
+        search_results=answer.detail("search_results", {}),
         message_id=answer.id,
     )
 

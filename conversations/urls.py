@@ -1,4 +1,4 @@
-from django.urls import path
+from django.urls import path, re_path
 from django.views.generic import TemplateView
 
 from conversations.api import chat, openai, responses, sessions, sources
@@ -11,8 +11,7 @@ urlpatterns = [
     path("v1/responses/<str:response_id>", responses.response),
     path("v1/models", openai.models),
     path("v1/models/<str:model_id>", openai.model),
-    path("v1", openai.unknown),
-    path("v1/<path:path>", openai.unknown),
+    re_path(r"^v1(?:/.*)?$", openai.unknown),
     path("api/sessions", sessions.SessionListView.as_view()),
     path("api/sessions/import", sessions.SessionImportView.as_view()),
     path("api/sessions/<str:session_id>", sessions.SessionView.as_view(), name="session"),

@@ -425,6 +425,24 @@ class TestWithoutAnyId:
         assert Session.objects.count() == 1
         assert [spoken(text) for text in chat.stored] == [spoken(text) for text in chat.shown]
 
+    def test_an_answer_that_broke_off_is_found_by_what_reached_the_client(self) -> None:
+        chat = self.nameless()
+        chat.ask("one")
+        begun = chat.session_id
+        chat.ask("two")
+        answer = Message.objects.active().in_session(UUID(begun)).last()
+        assert answer
+        # Stopped in mid-answer: the server had said more than had arrived.
+        longer = Branch.of(
+            [*chat.history[:-1], HistoryItem("assistant", f"{answer.content} and more")], owner_id=None, user_id=""
+        )
+        Message.objects.filter(id=answer.id).update(
+            status=Status.INTERRUPTED, content=f"{answer.content} and more", branch_hash=longer.end
+        )
+        chat.ask("three")
+        assert chat.session_id == begun
+        assert Session.objects.count() == 1
+
     def test_the_same_words_of_another_person_are_another_thread(self) -> None:
         chat = self.nameless()
         chat.ask("one")

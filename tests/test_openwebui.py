@@ -20,10 +20,12 @@ from django.test import AsyncClient, Client
 from django.utils import timezone
 from pytest_django import Settings
 
+from agentbridge.background import conversation_in
 from agentbridge.database import in_database
 from agentbridge.ingest import ingest
 from conversations import background
 from conversations.api.contents import read_contents
+from conversations.branches import without_reasoning
 from conversations.models import Attachment, Message, Session
 from tests.stub_model import StubModel
 
@@ -245,6 +247,11 @@ class TestWho:
     @pytest.mark.usefixtures("signing")
     def test_a_signed_name_that_cannot_be_kept_is_refused(self) -> None:
         assert turn("hallo", headers=self.signed(sub="\ud800")).status == 400
+
+    @pytest.mark.usefixtures("signing")
+    def test_a_signed_claim_that_is_no_text_says_nothing(self) -> None:
+        answered = turn("hallo", headers=self.signed(name=None, role=["admin"], email=5))
+        assert "person" not in Session.objects.get(id=answered.session_id).metadata
 
     @pytest.mark.usefixtures("signing")
     def test_where_people_are_signed_a_body_names_nobody(self) -> None:
@@ -558,3 +565,30 @@ def test_reading_a_message_takes_no_longer_than_its_length_says(piece: str) -> N
 
     seconds(20_000)
     assert seconds(160_000) < 40 * max(seconds(20_000), 1e-4)
+
+
+@pytest.mark.parametrize("piece", ["<chat_history>", "<attached_files>", "USER: ", "<details ", "a"])
+def test_reading_a_conversation_takes_no_longer_than_its_length_says(piece: str) -> None:
+    def seconds(length: int) -> float:
+        text = f"### Task:<chat_history>USER: {piece * (length // len(piece))}</chat_history>"
+        started = time.perf_counter()
+        for _ in range(5):
+            conversation_in(text)
+            without_reasoning(text, folded=("reasoning", "tool_calls"))
+        return time.perf_counter() - started
+
+    seconds(20_000)
+    assert seconds(160_000) < 40 * max(seconds(20_000), 1e-4)
+
+
+def test_files_are_no_part_of_the_conversation_that_a_title_is_made_of() -> None:
+    asked = "<attached_files><file/></attached_files>Wat is LOTO?"
+    told = f"<chat_history>\nUSER: {asked}\nASSISTANT: Een slot.</chat_history>"
+    assert [item.content for item in conversation_in(told)] == ["Wat is LOTO?", "Een slot."]
+
+
+def test_a_long_conversation_gets_its_title_too(settings: Settings) -> None:
+    told = TASKS["title"] + HISTORY.format(answer="x " * 20_000)
+    assert len(told) > settings.EVI.max_message_chars
+    assert send(user(told), headers={**FORWARDED, "X-Task": "title_generation"}).status == 200
+    assert send(user(told.removeprefix("### Task:"))).status == 400

@@ -105,6 +105,24 @@ class TestOneResponse:
         assert (response.id, response.output[0].id) == (f"resp_{answer.id.hex}", f"msg_{answer.id.hex}")
         assert session_of(response) == str(answer.session_id)
 
+    @pytest.mark.parametrize(
+        "metadata",
+        [
+            {"response": 5},
+            {"response": {"id": "resp_forged"}},
+            {"citations": 5},
+            {"citations": [5, {"marker": [1], "url": "https://example.org"}]},
+            {"input_tokens": "x", "output_tokens": None, "model": 3},
+        ],
+    )
+    def test_an_answer_whose_metadata_came_from_a_file_is_told_all_the_same(
+        self, client: openai.OpenAI, metadata: dict[str, Any]
+    ) -> None:
+        response = ask(client, "hello [1]")
+        Message.objects.filter(role="assistant").update(metadata=metadata)
+        told = client.responses.retrieve(response.id)
+        assert (told.id, told.output_text) == (response.id, response.output_text)
+
     def test_the_header_names_the_session_too(self, client: openai.OpenAI) -> None:
         raw = client.responses.with_raw_response.create(model="evi", input="hello")
         assert raw.headers["X-Session-ID"] == session_of(raw.parse())

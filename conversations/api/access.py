@@ -112,12 +112,10 @@ def _verified(token: str, *, secret: str) -> dict[str, str]:
         raise NotAuthenticatedError(
             f"X-OpenWebUI-User-Jwt is not valid ({error}). OpenWebUI and EVI must have the same secret and time."
         ) from error
-    if not str(claims["sub"]).strip():
+    told = {name: value.strip() for name, value in claims.items() if isinstance(value, str)}
+    if not told.get("sub"):
         raise NotAuthenticatedError("X-OpenWebUI-User-Jwt names nobody.")
-    return {
-        name: str(claims.get(claim, "")).strip()
-        for name, claim in {"Id": "sub", "Name": "name", "Email": "email", "Role": "role"}.items()
-    }
+    return {"Id": told["sub"], **{name: told.get(name.lower(), "") for name in ("Name", "Email", "Role")}}
 
 
 def check_size(request: HttpRequest) -> None:

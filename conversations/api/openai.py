@@ -108,11 +108,15 @@ Body = TypeVar("Body", bound=Asking)
 def within_limits(messages: list[ChatMessage]) -> list[ChatMessage]:
     if len(messages) > settings.EVI.max_messages:
         raise ValueError(f"at most {settings.EVI.max_messages} messages")
-    if any(len(message.text) > settings.EVI.max_message_chars for message in messages):
-        raise ValueError(f"a message has at most {settings.EVI.max_message_chars} characters")
     if any("\0" in message.text for message in messages):
         raise ValueError("text cannot contain NUL characters")
     return messages
+
+
+def check_length(messages: list[ChatMessage], *, param: str) -> None:
+    most = settings.EVI.max_message_chars
+    if any(len(message.text) > most for message in messages):
+        raise BadRequestError(f"{param}: a message has at most {most} characters", param=param)
 
 
 def openai_errors(view: View) -> View:
@@ -147,7 +151,7 @@ async def chat_completions(request: HttpRequest) -> HttpResponseBase:
         raise BadRequestError("EVI answers in text: leave response_format out.", param="response_format")
     thread = thread_of(request, tools=body.tools or ())
     turn = turn_of(request, body, body.messages, client=client, thread=thread, param="messages")
-    if events := background_call(request, body, body.messages, turn=turn):
+    if events := background_call(request, body, body.messages, turn=turn, param="messages"):
         if body.stream:
             return await streamed(events)
         return JsonResponse(completion(await reply_of(events)))
@@ -186,17 +190,21 @@ def turn_of(
 
 
 def background_call(
-    request: HttpRequest, body: Asking, messages: list[ChatMessage], *, turn: TurnRequest
+    request: HttpRequest, body: Asking, messages: list[ChatMessage], *, turn: TurnRequest, param: str
 ) -> AsyncGenerator[Event] | None:
     """The answer to what a client asks for its own use, if this is such a call."""
     is_alone = len(messages) == 1 and not body.stream and not body.tools
     task = task_of(request, prompt=turn.prompt, is_alone=is_alone)
-    return performed(task, turn) if task else None
+    if task:
+        # Its prompt repeats a good part of the conversation, and may be as long as that is.
+        return performed(task, turn)
+    check_length(messages, param=param)
+    return None
 
 
 @csrf_exempt
 @openai_errors
-async def unknown(request: HttpRequest, path: str = "") -> HttpResponseBase:
+async def unknown(request: HttpRequest) -> HttpResponseBase:
     raise NotFoundError(
         f"There is nothing at {request.path}. EVI has /v1/chat/completions, /v1/responses and /v1/models."
     )
@@ -339,7 +347,8 @@ def completion(reply: Reply) -> dict[str, Any]:
 
 def url_citations(reply: Reply) -> list[dict[str, Any]]:
     """Where the text cites a source that has an address, in OpenAI's own words."""
-    cited = {citation.get("marker"): citation for citation in reply.citations if citation.get("url")}
+    # An imported answer brings whatever its file had.
+    cited = {each["marker"]: each for each in reply.citations if each.get("url") and type(each.get("marker")) is int}
     return [
         {
             "start_index": match.start(),

@@ -124,18 +124,19 @@ def _status(text: str, *, done: bool) -> dict[str, Any]:
 
 def source_of(citation: Mapping[str, Any]) -> dict[str, Any]:
     """A citation as OpenWebUI shows it. Its id is its own, or two pieces of one guideline would share a number."""
-    name = " – ".join(part for part in (citation.get("document_title"), citation.get("section")) if part)
-    about = {"id": citation["chunk_id"], "name": name, "url": citation.get("url", "")}
+    name = " – ".join(str(part) for part in (citation.get("document_title"), citation.get("section")) if part)
+    source_id = citation.get("chunk_id", "")
+    about = {"id": source_id, "name": name, "url": citation.get("url", "")}
     return {
         "source": about,
         "document": [citation.get("excerpt", "")],
         "metadata": [
             {
-                "source": citation["chunk_id"],
+                "source": source_id,
                 "name": name,
                 "norm": citation.get("norm", ""),
                 "version": citation.get("version", ""),
             }
         ],
-        "distances": [citation["similarity"]],
+        "distances": [citation.get("similarity", 0)],
     }

@@ -41,6 +41,7 @@ from conversations.turns import Delta, Event, Reply, Started, reply_of, run_turn
 RESPONSE_ID = re.compile(r"resp_([0-9a-f]{32})")
 CONVERSATION_ID = re.compile(r"(?:conv_)?([0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12})", re.IGNORECASE)
 STATUSES = {Status.COMPLETE: "completed", Status.INTERRUPTED: "incomplete", Status.FAILED: "failed"}
+WISHES = {"previous_response_id", "metadata", "temperature", "top_p", "max_output_tokens", "user"}
 MetadataKey = Annotated[str, StringConstraints(max_length=64)]
 MetadataValue = Annotated[str, StringConstraints(max_length=512)]
 
@@ -96,8 +97,7 @@ class ResponseRequest(Asking):
     @property
     def wishes(self) -> dict[str, Any]:
         """What the request decided about the response, and is told again with it."""
-        names = {"previous_response_id", "metadata", "temperature", "top_p", "max_output_tokens", "user"}
-        return self.model_dump(include=names, exclude_none=True)
+        return self.model_dump(include=WISHES, exclude_none=True)
 
     def _wanted(self) -> dict[str, Any]:
         return super()._wanted() | {"max_tokens": self.max_output_tokens}
@@ -116,7 +116,7 @@ async def responses(request: HttpRequest) -> HttpResponseBase:
     thread = thread_of(request, tools=body.tools or ())
     turn = turn_of(request, body, body.messages, client=client, thread=thread, param="input")
     frame = Frame(body.wishes, instructions=body.instructions, is_stored=turn.store)
-    if events := background_call(request, body, body.messages, turn=turn):
+    if events := background_call(request, body, body.messages, turn=turn, param="input"):
         frame = replace(frame, is_stored=False)
         return await streamed(events, frame) if body.stream else JsonResponse(frame.finished(await reply_of(events)))
     if body.previous_response_id or body.conversation:
@@ -250,7 +250,9 @@ class Frame:
 
 
 def stored_response(answer: Message) -> dict[str, Any]:
-    frame = Frame(answer.metadata.get("response", {}), created_at=int(answer.created_at.timestamp()))
+    told = answer.detail("response", dict[str, Any]())
+    wishes = {name: value for name, value in told.items() if name in WISHES}
+    frame = Frame(wishes, created_at=int(answer.created_at.timestamp()))
     if answer.status == Status.FAILED:
         error = ModelFailedError("This question was not answered.")
         return frame.failed(answer.id, answer.session_id, error=error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from django.contrib.postgres.functions import RandomUUID
@@ -15,6 +15,8 @@ from django.db.models.functions import Now
 
 MAX_CONTEXT_MESSAGES = 1000
 SENSIBLE_TIMES = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
+
+Detail = TypeVar("Detail")
 
 
 class Role(models.TextChoices):
@@ -114,10 +116,14 @@ class Message(models.Model):
         """The metadata, where it is what EVI writes; `psql` and imports may write anything."""
         return self.metadata if isinstance(self.metadata, dict) else {}
 
+    def detail(self, name: str, default: Detail) -> Detail:
+        """One of the details; the default where it is missing, or of another kind."""
+        value = self.details.get(name)
+        return value if type(value) is type(default) else default
+
     @property
     def citations(self) -> tuple[dict[str, Any], ...]:
-        cited = self.details.get("citations")
-        return tuple(each for each in cited if isinstance(each, dict)) if isinstance(cited, list) else ()
+        return tuple(each for each in self.detail("citations", list[Any]()) if isinstance(each, dict))
 
 
 class Attachment(models.Model):
