@@ -12,10 +12,9 @@ from django.db.models.functions import Length, Now
 from django.db.models.lookups import Range
 from pgvector.django import VectorField
 
+from agentbridge.memory import MAX_FACT_CHARS as MAX_FACT_CHARS
 from conversations.models.messages import Message
 from conversations.models.sessions import Session
-
-MAX_FACT_CHARS = 500
 
 
 class Recallable(models.Model):
