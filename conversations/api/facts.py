@@ -3,7 +3,6 @@
 from typing import Any, ClassVar
 from uuid import UUID
 
-from django.contrib.auth.models import User
 from django.db.models import F, QuerySet
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
@@ -12,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations import facts
-from conversations.api.access import Caller, identify
+from conversations.api.access import Caller, actor, identify
 from conversations.api.chat import TextField, refuse_nul
 from conversations.api.sessions import USER
 from conversations.api.views import EviAPIView, refusals
@@ -56,7 +55,12 @@ class NewFactSerializer(serializers.Serializer[Any]):
 
 class FactChangesSerializer(serializers.Serializer[Any]):
     text = TextField(required=False, max_length=MAX_FACT_CHARS, validators=[refuse_nul])
-    status = serializers.ChoiceField([FactStatus.APPROVED.value], required=False)
+    status = serializers.ChoiceField(FactStatus.choices, required=False)
+
+    def validate_status(self, status: str) -> str:
+        if status != FactStatus.APPROVED:
+            raise serializers.ValidationError("A fact can be approved. To take that back, delete it.")
+        return status
 
     def validate(self, changes: dict[str, Any]) -> dict[str, Any]:
         if others := sorted(set(self.initial_data) - set(self.fields)):
@@ -79,10 +83,6 @@ class FactsAPIView(EviAPIView):
 
     def facts(self) -> FactQuerySet:
         return Fact.objects.for_owner(self.caller.owner_id, user_id=self.caller.user_id)
-
-    def actor(self) -> User | str:
-        owner_id = self.caller.owner_id
-        return "API" if owner_id is None else User.objects.get(id=owner_id)
 
 
 class FactListView(FactsAPIView):
@@ -109,7 +109,7 @@ class FactListView(FactsAPIView):
             body.validated_data["text"],
             owner_id=self.caller.owner_id,
             user_id=self.caller.user_id,
-            by=self.actor(),
+            by=actor(self.caller),
         )
         return Response(as_told(self.facts().filter(id=fact.id))[0], status=201)
 
@@ -127,7 +127,7 @@ class FactView(FactsAPIView):
         changes.is_valid(raise_exception=True)
         one = self.facts().filter(id=self.fact_id)
         wanted = changes.validated_data
-        if not facts.decide(one, by=self.actor(), text=wanted.get("text"), approve="status" in wanted):
+        if not facts.decide(one, by=actor(self.caller), text=wanted.get("text"), approve="status" in wanted):
             raise UnknownFactError(self.fact_id)
         return Response(as_told(one)[0])
 
@@ -137,7 +137,7 @@ class FactView(FactsAPIView):
         responses={204: OpenApiResponse(description="It is forgotten."), **refusals(404)},
     )
     def delete(self, request: Request, fact_id: str) -> Response:
-        if not facts.forget(self.facts().filter(id=self.fact_id), by=self.actor()):
+        if not facts.forget(self.facts().filter(id=self.fact_id), by=actor(self.caller)):
             raise UnknownFactError(self.fact_id)
         return Response(status=204)
 
