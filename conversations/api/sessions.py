@@ -1,7 +1,7 @@
 """`/api/sessions`: what a person can do with their conversations apart from talking."""
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, ClassVar
@@ -334,6 +334,7 @@ class SessionExportView(SessionsAPIView):
         },
     )
     def get(self, request: Request, session_id: str) -> StreamingHttpResponse:
+        render: Callable[[Session, Iterable[Message]], Iterator[str]]
         match request.query_params.get("format", "json"):
             case "json":
                 render, content_type, ending = transcripts.export_json, "application/json", "json"

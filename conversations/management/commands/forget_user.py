@@ -5,6 +5,7 @@ from django.core.management import BaseCommand, CommandError
 from rich.progress import Progress
 
 from conversations.forgetting import Receipt, forget_person, owners_of, preview_forgetting
+from conversations.management.arguments import is_confirmed
 
 
 class Command(BaseCommand):
@@ -24,8 +25,9 @@ class Command(BaseCommand):
         if dry_run:
             self.stdout.write(f"Would forget:\n{receipt}")
             return
-        if not yes and input(f"{receipt}\nForget this person for good? Type yes: ").strip() != "yes":
-            raise CommandError("Nothing was changed.")
+        self.stdout.write(f"To be forgotten:\n{receipt}")
+        if not yes and not is_confirmed("Forget this person for good?"):
+            raise CommandError("Nothing was changed. With --yes nobody is asked.")
         with Progress(transient=True, disable=not self.stdout.isatty()) as bar:
             task = bar.add_task("Forgetting", total=receipt.counts["sessions"])
             gone = Receipt()
