@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Literal
 
 from agentbridge.understanding import WORD
-from agentbridge.words import FILLERS
+from agentbridge.words import FILLERS, OWN_VERBS
 
 MAX_FACT_CHARS = 500
 # What turns a sentence into its opposite is no filler here.
@@ -48,7 +48,7 @@ def is_said(fact: str, *, said: str) -> bool:
     """Whether a fact says nothing but what the person said: whatever else a model has read is not theirs."""
     told = {word.casefold() for word in WORD.findall(said)}
     content = {word for word in map(str.casefold, WORD.findall(fact)) if word not in FILLERS or word in NEGATIONS}
-    return bool(content - NEGATIONS - THE_PERSON) and all(
+    return bool(content - NEGATIONS - THE_PERSON - OWN_VERBS) and all(
         any(_are_alike(word, other) for other in told) for word in content - THE_PERSON
     )
 

@@ -135,19 +135,18 @@ def import_sessions(paths: list[Path], *, on_document: Callable[[], object] = la
 
 def _documents(paths: list[Path], problems: list[str]) -> Iterator[tuple[str, str]]:
     """Each document with its name: a file of its own, or a line of a file with several."""
-    for path in paths:
+    for file in [file for path in paths for file in (sorted(path.glob("*.json*")) if path.is_dir() else [path])]:
         try:
-            files = sorted(path.glob("*.json*")) if path.is_dir() else [path]
-            for file in files:
-                text = file.read_text(encoding="utf-8")
-                if file.suffix != ".jsonl":
-                    yield str(file), text
-                    continue
-                for number, line in enumerate(text.split("\n"), start=1):
-                    if line.strip():
-                        yield f"{file}, line {number}", line
+            text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            problems.append(f"{path}: {error}")
+            problems.append(f"{file}: {error}")
+            continue
+        if file.suffix != ".jsonl":
+            yield str(file), text
+            continue
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                yield f"{file}, line {number}", line
 
 
 @transaction.atomic

@@ -17,6 +17,7 @@ from django.utils.text import Truncator
 
 from conversations import facts
 from conversations.models import Fact, FactQuerySet, FactSource, FactStatus, Summary
+from conversations.roles import may_read_contents
 
 if TYPE_CHECKING:
     ModelAdmin = admin.ModelAdmin[Any]
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 else:
     # Django's own take no type parameter while they run.
     ModelAdmin, FactModelForm = admin.ModelAdmin, ModelForm
+
+
+class ContentsAdmin(ModelAdmin):
+    """What people said, in other words: for those who may read it."""
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return may_read_contents(request.user) and super().has_view_permission(request, obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return may_read_contents(request.user) and super().has_change_permission(request, obj)
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return may_read_contents(request.user) and super().has_module_permission(request)
 
 
 class FactForm(FactModelForm):
@@ -43,7 +57,7 @@ class FactForm(FactModelForm):
 
 
 @admin.register(Fact)
-class FactAdmin(ModelAdmin):
+class FactAdmin(ContentsAdmin):
     """Saving changes the words; the actions decide."""
 
     form = FactForm
@@ -68,7 +82,7 @@ class FactAdmin(ModelAdmin):
             (reverse("admin:conversations_session_change", args=[said.message.session_id]), said.message.session)
             for said in sources
         }
-        listed = format_html_join(format_html("<br>"), '<a href="{}">{}</a>', sorted(links, key=str))
+        listed = format_html_join(", ", '<a href="{}">{}</a>', sorted(links, key=str))
         return listed or "opgeschreven, niet in een gesprek gezegd"
 
     @admin.action(permissions=["change"], description="Geselecteerde feiten goedkeuren")
@@ -102,7 +116,7 @@ class FactAdmin(ModelAdmin):
 
 
 @admin.register(Summary)
-class SummaryAdmin(ModelAdmin):
+class SummaryAdmin(ContentsAdmin):
     list_display = ("excerpt", "session_link", "message_count", "summarized_at")
     list_select_related = ("session",)
     show_full_result_count = False
@@ -122,7 +136,7 @@ class SummaryAdmin(ModelAdmin):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 
-    def has_change_permission(self, request: HttpRequest, obj: Summary | None = None) -> bool:
+    def has_change_permission(self, request: HttpRequest, obj: Any | None = None) -> bool:
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Summary | None = None) -> bool:

@@ -14,6 +14,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
+from pydantic_ai.models import Model
 
 from agentbridge.database import in_database
 from agentbridge.history import HistoryItem
@@ -70,7 +71,7 @@ async def summarize_idle_sessions(
 
     async def one(session_id: UUID) -> bool | None:
         try:
-            return await _summarize(session_id, now=now)
+            return await _summarize(session_id, now=now, model=model)
         except Exception as error:
             # Whatever a provider raises: the session is still to be summarised, and the next run tries again.
             errors.append(error)
@@ -78,11 +79,14 @@ async def summarize_idle_sessions(
         finally:
             on_session()
 
-    while (batch := list(islice(waiting, AT_ONCE))) and monotonic() < deadline:
-        done = await asyncio.gather(*map(one, batch))
-        outcomes += done
-        if not any(outcome is not False for outcome in done):
-            break
+    # A worker's task has an event loop of its own, and no connection to a provider outlives it.
+    async with configured_model() as model:
+        while (batch := list(islice(waiting, AT_ONCE))) and monotonic() < deadline:
+            done = await asyncio.gather(*map(one, batch))
+            outcomes += done
+            if all(outcome is False for outcome in done):
+                # The model is down, or nearly so. The next run finds it back.
+                break
     if errors:
         logger.warning("%d sessions were not summarised, and are tried again: %r", len(errors), errors[0])
     return SummaryReport(outcomes.count(True), outcomes.count(False), outcomes.count(None))
@@ -105,12 +109,12 @@ def _to_summarize(*, now: datetime | None, limit: int | None) -> list[UUID]:
     return list(Session.objects.to_summarize(now=now).order_by("?").values_list("id", flat=True)[:limit])
 
 
-async def _summarize(session_id: UUID, *, now: datetime | None) -> bool | None:
+async def _summarize(session_id: UUID, *, now: datetime | None, model: Model) -> bool | None:
     """Whether it has its summary; None where it needs none, or somebody is using it again."""
     reading = await in_database(_read, session_id, now=now)
     if reading is None:
         return None
-    text = await summarize(reading.said, transcript=reading.transcript, model=configured_model())
+    text = await summarize(reading.said, transcript=reading.transcript, model=model)
     return True if await in_database(_write, reading, text) else None
 
 

@@ -103,6 +103,7 @@ class TestList:
             "updated_at",
             "last_accessed",
             "expires_at",
+            "summary",
         }
 
     def test_twenty_make_a_page(self, make_session: MakeSession) -> None:
@@ -711,7 +712,7 @@ class TestSchema:
 
     def test_every_route_of_the_api_tells_its_refusals(self, schema: Any) -> None:
         for path, operations in schema["paths"].items():
-            if path.startswith(("/api/sessions", "/chat", "/v1")):
+            if path.startswith(("/api/facts", "/api/sessions", "/chat", "/v1")):
                 for operation in operations.values():
                     assert {"401", "429"} <= set(operation["responses"]), path
 

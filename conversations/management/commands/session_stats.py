@@ -22,6 +22,6 @@ class Command(BaseCommand):
         for name, value in told.items():
             if isinstance(value, dict):
                 self.stdout.write(f"{name.replace('_', ' ')}:")
-                self.stdout.writelines(f"  {key:<12}{number:>8}" for key, number in value.items())
+                self.stdout.write("\n".join(f"  {key:<16}{number:>8}" for key, number in value.items()) or "  none")
             else:
                 self.stdout.write(f"{name.replace('_', ' '):<18}{value:>8}")
