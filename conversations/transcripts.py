@@ -117,8 +117,7 @@ def import_json(data: Mapping[str, Any], *, owner_id: int | None, user_id: str) 
         ),
         batch_size=BATCH,
     )
-    session.refresh_from_db()
-    return session
+    return Session.objects.select_related("summary").get(id=session.id)
 
 
 def _dutch_date(moment: datetime) -> str:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
+from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -139,24 +140,13 @@ class TestWhen:
         assert summarize(10_000) == SummaryReport()
 
     @pytest.mark.parametrize("event", ["somebody speaks", "it is deleted"])
-    def test_a_session_that_changes_meanwhile_is_left(self, event: str, real_model: StubModel) -> None:
+    def test_a_session_that_changes_meanwhile_is_left(self, event: str, monkeypatch: pytest.MonkeyPatch) -> None:
         session = talk(*LADDERS[:1])
 
-        async def meanwhile() -> SummaryReport:
-            now = timezone.now() + timedelta(minutes=31)
-            # The model answers when it has been asked, so that what happens now happens while it works.
-            original = summaries.summarize
-
-            async def slowly(said: list[HistoryItem], **options: object) -> str:
-                text = await original(said, **options)  # type: ignore[arg-type]
-                await asyncio.to_thread(change)
-                return text
-
-            summaries.summarize = slowly  # type: ignore[assignment]
-            try:
-                return await summaries.summarize_idle_sessions(now=now)
-            finally:
-                summaries.summarize = original
+        async def slowly(said: list[HistoryItem], **options: Any) -> str:
+            text = await writing.summarize(said, **options)
+            await asyncio.to_thread(change)
+            return text
 
         def change() -> None:
             try:
@@ -167,7 +157,8 @@ class TestWhen:
             finally:
                 connection.close()
 
-        assert async_to_sync(meanwhile)() == SummaryReport(left=1)
+        monkeypatch.setattr(summaries, "summarize", slowly)
+        assert summarize() == SummaryReport(left=1)
         assert not Summary.objects.exists()
 
 
@@ -182,14 +173,13 @@ class TestModel:
         assert text.startswith("You said: # Ladders")
         assert "[1]" not in text
 
-    def test_no_connection_is_held_while_it_works(self, real_model: StubModel) -> None:
+    def test_no_connection_is_held_while_it_works(self, real_model: StubModel, monkeypatch: pytest.MonkeyPatch) -> None:
         talk(*LADDERS[:1])
         held: list[int] = []
-        original = summaries.summarize
 
-        async def looking(said: list[HistoryItem], **options: object) -> str:
+        async def looking(said: list[HistoryItem], **options: Any) -> str:
             held.append(await asyncio.to_thread(connections_of_others))
-            return await original(said, **options)  # type: ignore[arg-type]
+            return await writing.summarize(said, **options)
 
         def connections_of_others() -> int:
             try:
@@ -202,11 +192,8 @@ class TestModel:
             finally:
                 connection.close()
 
-        summaries.summarize = looking  # type: ignore[assignment]
-        try:
-            summarize()
-        finally:
-            summaries.summarize = original
+        monkeypatch.setattr(summaries, "summarize", looking)
+        summarize()
         assert held == [0]
 
     def test_one_that_fails_is_tried_again_and_logged_once(
