@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from django.conf import settings
-from pydantic_ai import Agent, AgentRunResultEvent
+from pydantic_ai import Agent, AgentRunResultEvent, RunContext
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
     PartDeltaEvent,
@@ -25,6 +25,7 @@ from pydantic_ai.usage import UsageLimits
 from agentbridge import extracts, offline
 from agentbridge.citations import Citing
 from agentbridge.history import HistoryItem, Image, to_model_messages, to_prompt
+from agentbridge.memory import Memory, as_instructions
 from agentbridge.telemetry import instrumentation
 from agentbridge.tools import Findings, safe, toolset
 from agentbridge.understanding import language_of
@@ -37,6 +38,7 @@ DOING = {
     "search_guidelines": ("Zoekt in richtlijnen…", "In richtlijnen gezocht"),
     "search_products": ("Zoekt in producten…", "In producten gezocht"),
     "list_subjects": ("Kijkt welke onderwerpen er zijn…", "Onderwerpen bekeken"),
+    "remember": ("Stelt voor om dit te onthouden…", "Voorgesteld om te onthouden"),
 }
 DOING_SOMETHING = ("Zoekt het op…", "Opgezocht")
 # A model that has not answered by then is going in circles.
@@ -90,7 +92,7 @@ class Answer:
 def specialist(*, telemetry_url: str, telemetry_content: bool) -> Agent[Findings, str]:
     agent = Agent(
         deps_type=Findings,
-        instructions=(files("agentbridge") / "prompts" / "assistant.md").read_text(),
+        instructions=[(files("agentbridge") / "prompts" / "assistant.md").read_text(), _remembered],
         toolsets=[toolset],
         name="specialist",
     )
@@ -98,16 +100,22 @@ def specialist(*, telemetry_url: str, telemetry_content: bool) -> Agent[Findings
     return agent
 
 
+def _remembered(context: RunContext[Findings]) -> str:
+    # Whoever approved it, and whatever it says: no fact gives orders.
+    return as_instructions([fact for fact in context.deps.memory.facts if safe(fact) == fact])
+
+
 async def answer(
     question: Question,
     *,
     history: Sequence[HistoryItem],
     model: Model,
+    memory: Memory | None = None,
     model_settings: Mapping[str, Any] = MappingProxyType({}),
 ) -> AsyncIterator[Progress | Piece | Answer]:
     """Answer `question`; streaming or not is the caller's choice, the model runs the same way."""
     evi = settings.EVI
-    findings = Findings()
+    findings = Findings(memory=memory or Memory(), said=question.text)
     citing = Citing(findings.sources, question.so_far, question.citations)
     said = _said_of_attachments(question, sees_images=evi.model_sees_images, reads_files=evi.model != offline.NAME)
     if said:

@@ -74,6 +74,17 @@ PHRASES = {
         "unseen": "Ik kan afbeeldingen niet bekijken, dus ik ga alleen uit van uw tekst.",
         "image_alone": "Ik kan afbeeldingen niet bekijken. Kunt u uw vraag in woorden stellen?",
         "unread": "Ik kan {name} niet openen, dus ik ga alleen uit van uw vraag.",
+        "remember_proposed": (
+            "Ik heb voorgesteld om te onthouden: “{name}”. Zodra dat is goedgekeurd, houd ik er rekening mee."
+        ),
+        "remember_known": "“{name}” staat al bij wat ik van u onthoud, of wacht op goedkeuring.",
+        "remember_refused": "Dat kan ik niet onthouden. Vertel in één korte zin iets over uzelf of uw werk.",
+        "not_remembered": "In dit gesprek kan ik niets onthouden, want er wordt niets van bewaard.",
+        "about_person": "Dit is wat ik van u onthoud:",
+        "about_nobody": (
+            "Ik heb nog niets over u onthouden. Zeg bijvoorbeeld “Onthoud dat ik in de bouw werk”; na goedkeuring "
+            "houd ik er rekening mee."
+        ),
         "and": "en",
         "or": "of",
     },
@@ -114,6 +125,17 @@ PHRASES = {
         "unseen": "I cannot see images, so I go by your text alone.",
         "image_alone": "I cannot see images. Could you put your question into words?",
         "unread": "I cannot open {name}, so I go by your question alone.",
+        "remember_proposed": (
+            "I have proposed to remember: “{name}”. As soon as that is approved, I will take it into account."
+        ),
+        "remember_known": "“{name}” is already among what I remember about you, or waits for approval.",
+        "remember_refused": "I cannot remember that. Tell me about yourself or your work in one short sentence.",
+        "not_remembered": "I cannot remember anything in this conversation, because nothing of it is kept.",
+        "about_person": "This is what I remember about you:",
+        "about_nobody": (
+            "I remember nothing about you yet. Say “Remember that I work in construction”, for example; once that is "
+            "approved, I take it into account."
+        ),
         "and": "and",
         "or": "or",
     },
@@ -166,6 +188,14 @@ def about_product(meant: Understanding, found: Sequence[Product]) -> str:
     phrase = phrases["costs"] if product.price else phrases["price_on_request"]
     told = phrase.format(name=product.name, price=_money(product.price, language=meant.language))
     return f"{told} {product.description} [{product.number}]"
+
+
+def about_person(facts: Sequence[str], *, language: str) -> str:
+    """What is remembered about the person, as they are told when they ask."""
+    phrases = PHRASES[language]
+    return "\n".join(
+        [phrases["about_person"], "", *(f"- {fact}" for fact in facts)] if facts else [phrases["about_nobody"]]
+    )
 
 
 def rest_of(answer: str, *, so_far: str) -> str:

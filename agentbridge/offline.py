@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -13,11 +13,15 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 
 from agentbridge import extracts
 from agentbridge.history import HistoryItem
+from agentbridge.memory import Proposal, facts_in
 from agentbridge.understanding import Intent, Understanding, understand
 
 NAME = "offline"
 # How any model is asked to go on with its last answer.
 CONTINUE = (files("agentbridge") / "prompts" / "continue.md").read_text().strip()
+
+# About the person, and not about what EVI knows.
+PERSONAL = (Intent.REMEMBER, Intent.ABOUT_ME)
 
 
 def offline_model() -> FunctionModel:
@@ -33,12 +37,16 @@ class _Conversation:
     returned: dict[str, Any] = field(default_factory=dict)
     # The answer to go on with, where that is what is asked.
     so_far: str = ""
+    # What is known about the person.
+    facts: tuple[str, ...] = ()
 
 
 async def _respond(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
     conversation = _read(messages)
-    meant = understand(conversation.question, said=conversation.said)
-    if call := _tool_call(meant, returned=conversation.returned):
+    conversation.facts = facts_in(info.instructions or "")
+    meant = understand(conversation.question, said=conversation.said, facts=conversation.facts)
+    tools = {tool.name for tool in info.function_tools}
+    if call := _tool_call(meant, returned=conversation.returned, tools=tools):
         name, arguments = call
         yield {0: DeltaToolCall(name=name, json_args=json.dumps(arguments))}
         return
@@ -79,11 +87,15 @@ def _text_of(content: str | Sequence[UserContent]) -> str:
     return " ".join(part for part in content if isinstance(part, str))
 
 
-def _tool_call(meant: Understanding, *, returned: Mapping[str, Any]) -> tuple[str, dict[str, str]] | None:
-    """What has to be looked up before the question can be answered."""
+def _tool_call(
+    meant: Understanding, *, returned: Mapping[str, Any], tools: Collection[str]
+) -> tuple[str, dict[str, str]] | None:
+    """What has to be looked up before the question can be answered, or remembered."""
+    if meant.fact and "remember" in tools and "remember" not in returned:
+        return "remember", {"fact": meant.fact}
     calls: list[tuple[str, dict[str, str]]] = []
     in_guidelines = "search_guidelines", {"query": meant.query, "language": meant.language}
-    if meant.intent is Intent.WHO or (meant.vague and not meant.query):
+    if meant.intent is Intent.WHO or (meant.intent not in PERSONAL and meant.vague and not meant.query):
         calls = [("list_subjects", {"language": meant.language})]
     elif meant.intent in (Intent.PRODUCTS, Intent.ITEM):
         calls = [("search_products", {"query": meant.query})]
@@ -106,6 +118,22 @@ def _going_on(meant: Understanding, conversation: _Conversation) -> str:
 
 
 def _answer(meant: Understanding, conversation: _Conversation) -> str:
+    if meant.intent is Intent.ABOUT_ME:
+        return extracts.about_person(conversation.facts, language=meant.language)
+    remembered = _of_remembering(meant, conversation.returned.get("remember")) if meant.fact else ""
+    if meant.intent is Intent.REMEMBER:
+        return remembered
+    answer = _of_knowledge(meant, conversation)
+    return f"{remembered}\n\n{answer}" if remembered else answer
+
+
+def _of_remembering(meant: Understanding, returned: Any) -> str:
+    if not isinstance(returned, Proposal):
+        return extracts.phrase("not_remembered", language=meant.language)
+    return extracts.phrase(f"remember_{returned.outcome}", language=meant.language, name=returned.fact.rstrip("."))
+
+
+def _of_knowledge(meant: Understanding, conversation: _Conversation) -> str:
     language, returned = meant.language, conversation.returned
     if any(isinstance(found, str) for found in returned.values()):
         return extracts.phrase("broken", language=language)

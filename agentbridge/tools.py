@@ -10,11 +10,13 @@ from uuid import UUID
 
 from django.utils.text import Truncator
 from pydantic_ai import RunContext
+from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 from agentbridge import retrieval
 from agentbridge.chunks import sentences
 from agentbridge.database import in_database
+from agentbridge.memory import MAX_FACT_CHARS, Memory, Proposal, in_one_line, is_said
 from agentbridge.models import Document
 from agentbridge.retrieval import GuidelineHit, ProductHit
 from agentbridge.translations import in_language
@@ -66,8 +68,11 @@ class Product:
 
 @dataclass
 class Findings:
-    """What the tools found in one turn. Only what is in here can be cited."""
+    """What the tools found in one turn, and what they go by. Only what was found here can be cited."""
 
+    memory: Memory = field(default_factory=Memory)
+    # The person's own words in this turn.
+    said: str = ""
     sources: dict[int, dict[str, Any]] = field(default_factory=dict)
     searches: list[dict[str, Any]] = field(default_factory=list)
     _numbers: dict[UUID, int] = field(default_factory=dict)
@@ -125,6 +130,37 @@ async def list_subjects(context: RunContext[Findings], language: Literal["nl", "
         language: de taal waarin het antwoord komt.
     """
     return await in_database(_titles, language=language)
+
+
+async def _where_something_can_be_remembered(
+    context: RunContext[Findings], tool: ToolDefinition
+) -> ToolDefinition | None:
+    return tool if context.deps.memory.remember else None
+
+
+@toolset.tool(prepare=_where_something_can_be_remembered)
+async def remember(context: RunContext[Findings], fact: str) -> Proposal:
+    """Stel voor om iets te onthouden dat de persoon in deze vraag over zichzelf of het eigen werk zegt.
+
+    Args:
+        fact: een korte zin in de woorden van de persoon, zonder iets dat die nu niet zelf zegt.
+    """
+    fact, propose = in_one_line(fact), context.deps.memory.remember
+    if propose is None or not fact or len(fact) > MAX_FACT_CHARS:
+        return Proposal("refused", fact[:MAX_FACT_CHARS], f"Onthoud hooguit {MAX_FACT_CHARS} tekens.")
+    if safe(fact) != fact:
+        return Proposal("refused", "", "Dit spreekt de assistent toe; zoiets wordt niet onthouden.")
+    if not is_said(fact, said=context.deps.said):
+        return Proposal("refused", fact, "Onthoud alleen wat de persoon in deze vraag zelf zegt.")
+    try:
+        is_new = await propose(fact)
+    except Exception:
+        # What a person asked besides is answered all the same.
+        logger.exception("A fact was not proposed")
+        return Proposal("refused", fact, "Onthouden lukt op dit moment niet.")
+    if not is_new:
+        return Proposal("known", fact, "Dit was al voorgesteld of goedgekeurd.")
+    return Proposal("proposed", fact, "Het is voorgesteld, en geldt als het is goedgekeurd.")
 
 
 async def _search(

@@ -14,6 +14,7 @@ from agentbridge.words import (
     FILLERS,
     GREETINGS,
     ORDINALS,
+    OWN_VERBS,
     PRODUCT_WORDS,
     REFERRING,
     STRONGLY_REFERRING,
@@ -30,6 +31,9 @@ class Intent(Enum):
     # One product out of a list that was given before.
     ITEM = auto()
     MORE = auto()
+    REMEMBER = auto()
+    # What EVI knows about the person.
+    ABOUT_ME = auto()
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class Understanding:
     urgent: bool = False
     # Whether the subject was named in another language than that of the answer.
     translated: bool = False
+    # What is to be remembered about the person, whatever else is asked.
+    fact: str = ""
 
 
 WORD = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+(?:[-'’&][^\W_]+)*")
@@ -96,6 +102,25 @@ URGENT = re.compile(
     r"|\b(is|zijn|ben|heeft|heb|has|got) (.{0,30}\b)?(gewond|verbrand|gesneden|verdronken|injured|hurt|burned|burnt)\b"
     r"|\b(bloedt|ademt niet|reageert niet|zit vast in|is bleeding|not breathing)\b"
 )
+# "Onthoud dat ik in de bouw werk. Welke helm heb ik nodig?"; not "Onthoud je wat ik zei?".
+REMEMBER = re.compile(
+    r"^\W*(?:(?:wil|kun|kan|zou|could|can|will|would) (?:je|jij|u|you) )?(?:(?:alsjeblieft|aub|please) )?"
+    r"(?:onthoud(?:en)?|remember)(?: (?:alsjeblieft|aub|please|even|goed|voor mij|voortaan))*(?: dat| that|:)+ +"
+    r"(?P<fact>[^.!?\n]*(?:[.](?=\S)[^.!?\n]*)*)[.!?]*(?P<rest>.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+ABOUT_ME = re.compile(
+    r"\bwat (weet|weten|onthoud|onthield) (je|jij|u|jullie) (allemaal |nog |eigenlijk )*(over|van) (mij|me)\b"
+    r"|\bwat heb (je|jij|u) (allemaal )*(over|van) (mij|me) onthouden\b"
+    r"|\bwhat (do|did) you (know|remember) about me\b|\bwhat have you remembered about me\b"
+)
+WISHES_LANGUAGE = re.compile(
+    r"\b(?:antwoord\w*|answers?|answered|liever|liefst|graag|prefer\w*|voorkeur|alleen|only|speak|spreek|taal|language)\b"
+)
+# What a person's work is, where it is told as one of their facts.
+TELLS_OF_WORK = re.compile(r"\b(?:werk\w*|work\w*|beroep|functie|baan|job|vak|sector|branche|ploeg|bedrijf|dienst)\b")
+NAMED_LANGUAGE = re.compile(r"\b(engels|english|nederlands|dutch)(?:e|talig\w*)?\b")
+DENIES = re.compile(r"\b(?:niet|geen|nooit|not|no|never|don't)\b")
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
 # What to look up when it has happened.
 FIRST_AID = {"nl": "eerste hulp, wat te doen bij een ongeval", "en": "first aid, what to do in an accident"}
@@ -105,10 +130,11 @@ EMPTY = FILLERS | PRODUCT_WORDS | GREETINGS | THANKS | ORDINALS.keys()
 MOST_CHARACTERS = 1000
 # A longer answer to a question that EVI asked back is a question of its own.
 MOST_WORDS_OF_A_SUBJECT = 3
+MOST_WORDS_OF_WORK = 6
 
 
-def understand(question: str, *, said: Sequence[HistoryItem]) -> Understanding:
-    """The question in the light of what was said before it, oldest first."""
+def understand(question: str, *, said: Sequence[HistoryItem], facts: Sequence[str] = ()) -> Understanding:
+    """The question in the light of what was said before it, oldest first, and of what is known about the person."""
     exchanges: list[tuple[str, str]] = []
     answered = ""
     for item in said:
@@ -119,12 +145,58 @@ def understand(question: str, *, said: Sequence[HistoryItem]) -> Understanding:
             answered = item.content
     exchanges.append((question, answered))
     nothing = Understanding(Intent.GUIDELINE)
-    return reduce(lambda before, exchange: _next(exchange[0], before=before, answered=exchange[1]), exchanges, nothing)
+    meant = reduce(lambda before, exchange: _next(exchange[0], before=before, answered=exchange[1]), exchanges, nothing)
+    return _in_the_light_of(facts, meant, question=question)
+
+
+def _in_the_light_of(facts: Sequence[str], meant: Understanding, *, question: str) -> Understanding:
+    """The question of a person of whom this is known: the language they want, and the work that it is about."""
+    asked = " ".join(question[:MOST_CHARACTERS].casefold().split())
+    wished = next(filter(None, map(_wished_language, facts)), None)
+    if wished and wished != meant.language and not IN_LANGUAGE.search(asked):
+        meant = replace(meant, language=wished, translated=language_of(asked) != wished)
+    if meant.intent is Intent.GUIDELINE and meant.vague:
+        work = [word for fact in facts if TELLS_OF_WORK.search(fact.casefold()) for word in _content_of(fact)]
+        if work:
+            topic = tuple(dict.fromkeys(work))[:MOST_WORDS_OF_WORK]
+            meant = replace(meant, query=f"{' '.join(topic)}: {question}", topic=topic, vague=False)
+    return meant
+
+
+def _wished_language(fact: str) -> str | None:
+    told = fact.casefold()
+    named = NAMED_LANGUAGE.search(told)
+    return LANGUAGES[named[1]] if named and WISHES_LANGUAGE.search(told) and not DENIES.search(told) else None
+
+
+def _content_of(fact: str) -> list[str]:
+    words = WORD.findall(fact.casefold())
+    return [word for word in words if word not in EMPTY and word not in ASPECTS and word not in OWN_VERBS]
 
 
 def _next(question: str, *, before: Understanding, answered: str) -> Understanding:
     listed = tuple(LISTED.findall(answered)) or before.listed
-    return replace(_meaning(question, before=replace(before, listed=listed)), listed=listed)
+    remember = REMEMBER.match(question[:MOST_CHARACTERS])
+    before = replace(before, listed=listed, fact="")
+    if remember and remember["fact"].strip():
+        rest = remember["rest"].strip()
+        meant = _meaning(rest, before=before) if WORD.search(rest) else replace(before, intent=Intent.REMEMBER)
+        told = language_of(question.casefold())
+        return replace(meant, fact=_in_its_own_right(remember["fact"]), language=told or before.language, listed=listed)
+    return replace(_meaning(question, before=before), listed=listed)
+
+
+def _in_its_own_right(clause: str) -> str:
+    """A Dutch clause as a sentence: "ik in de bouw werk" is "Ik werk in de bouw"."""
+    words = clause.split()
+    names_subject = 2 if words[0].casefold() in ("mijn", "onze", "ons") else 1
+    subject, rest = words[:names_subject], words[names_subject:]
+    if subject[0].casefold() in DUTCH and len(rest) > 1 and rest[0].casefold() not in OWN_VERBS:
+        verb = next((place for place in reversed(range(len(rest))) if rest[place].casefold() in OWN_VERBS), None)
+        if verb is not None:
+            rest.insert(0, rest.pop(verb))
+    sentence = " ".join([*subject, *rest])
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _meaning(question: str, *, before: Understanding) -> Understanding:
@@ -141,6 +213,8 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
 
     if not content and (GREETINGS | THANKS).intersection(words):
         return replace(same, intent=Intent.THANKS if THANKS.intersection(words) else Intent.GREETING)
+    if ABOUT_ME.search(text):
+        return replace(same, intent=Intent.ABOUT_ME)
     if WHO.search(text):
         return replace(same, intent=Intent.WHO)
     if wanted and not content and before.query:

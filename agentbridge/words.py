@@ -19,4 +19,5 @@ ASPECTS = _words("aspects")
 PRODUCT_WORDS = _words("products")
 STRONGLY_REFERRING = _words("strongly_referring")
 REFERRING = _words("referring")
+OWN_VERBS = _words("own_verbs")
 ORDINALS: dict[str, int] = _LISTS["ordinals"]

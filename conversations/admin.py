@@ -330,3 +330,6 @@ def described(report: retention.CleanupReport) -> str:
 def counted(model: type[models.Model], number: int) -> str:
     """A number with the model's name: 1 gesprek, 2 gesprekken."""
     return f"{number} {model_ngettext(model._meta, number)}"
+
+
+from conversations import memory_admin  # noqa: E402, F401  # its classes register themselves

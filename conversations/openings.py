@@ -19,13 +19,16 @@ from django.utils import timezone
 
 from agentbridge.database import in_database
 from agentbridge.history import HistoryItem, Image
-from agentbridge.tokens import within_budget
+from agentbridge.tokens import count_tokens, within_budget
 from conversations import attachments
 from conversations.branches import Branch, find_thread, reconcile
 from conversations.errors import SessionBusyError, SessionNotFoundError
-from conversations.models import Beginning, Channel, DivergedError, Message, Role, Session
+from conversations.models import Beginning, Channel, DivergedError, Fact, Message, Role, Session
 from conversations.retries import request_key
+from conversations.summaries import summary_before
 
+# What was really said goes before what it is summarised to.
+MOST_FOR_SUMMARY = 3
 # How often those who wait for another process look whether it is done.
 LOOK_AGAIN_SECONDS = 0.25
 
@@ -102,6 +105,10 @@ class Opening:
     unfinished: Unfinished | None = None
     # Whether the question was stored before, and is asked again.
     is_repeated: bool = False
+    # What is known of the person, the newest first.
+    facts: tuple[str, ...] = ()
+    # What was said before the context, in short.
+    summary: tuple[HistoryItem, ...] = ()
 
 
 # Who waits in this process for which session; a lock lets them through in the order they came.
@@ -205,6 +212,8 @@ def _open(request: TurnRequest, *, session_id: UUID) -> Opening:
                 session_id=session_id,
                 question_id=start.question_id,
                 branch_hash=branch_hash,
+                facts=start.facts,
+                summary=summary_before(start.context, session_id=session_id),
             )
         except Session.DoesNotExist:
             if begin_it:
@@ -250,6 +259,8 @@ def _reconciled(request: TurnRequest, *, session_id: UUID) -> Opening:
         if unfinished
         else None,
         is_repeated=reconciled.is_repeated,
+        facts=_facts_of(request),
+        summary=summary_before(context, session_id=session_id),
     )
 
 
@@ -266,6 +277,8 @@ def reopen_turn(question: Message, request: TurnRequest) -> Opening:
         session_id=question.session_id,
         question_id=question.id,
         branch_hash=question.branch_hash,
+        facts=_facts_of(request),
+        summary=summary_before(context, session_id=question.session_id),
     )
 
 
@@ -286,12 +299,25 @@ def opening_of(
     branch_hash: UUID | None = None,
     unfinished: Unfinished | None = None,
     is_repeated: bool = False,
+    facts: tuple[str, ...] = (),
+    summary: str = "",
 ) -> Opening:
-    context, tokens = within_budget(said, question=request.prompt, budget=settings.EVI.context_tokens)
+    budget = settings.EVI.context_tokens
+    in_short = (HistoryItem(Role.SYSTEM, summary),) if summary else ()
+    for_summary = sum(count_tokens(item.content) for item in in_short)
+    if for_summary > budget / MOST_FOR_SUMMARY:
+        in_short, for_summary = (), 0
+    context, tokens = within_budget(said, question=request.prompt, budget=budget - for_summary)
     if unfinished and [item.content for item in context[-1:]] != [unfinished.text]:
         # However little fits: who goes on with an answer has to know it, and what it answers.
         context = [HistoryItem(Role.USER, request.prompt), HistoryItem(Role.ASSISTANT, unfinished.text)]
-    return Opening(session_id, question_id, context, tokens, branch_hash, unfinished, is_repeated)
+    return Opening(
+        session_id, question_id, context, tokens + for_summary, branch_hash, unfinished, is_repeated, facts, in_short
+    )
+
+
+def _facts_of(request: TurnRequest) -> tuple[str, ...]:
+    return Fact.objects.for_owner(request.owner_id, user_id=request.user_id).told()
 
 
 def _history(messages: Sequence[Message]) -> list[HistoryItem]:

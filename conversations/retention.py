@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Sum
 from django.utils import timezone
 
-from conversations.models import Session, SessionQuerySet
+from conversations.models import Action, AuditEntry, Session, SessionQuerySet
 
 # Small, and each batch is followed by a pause as long as it took: measured by bench/cleanup.py, this is what the
 # people who are talking meanwhile do not notice.
@@ -36,6 +37,7 @@ def delete_expired_sessions(
     *,
     days: int | None = None,
     batch_size: int = BATCH_SIZE,
+    by: User | str = "schedule",
     on_batch: Callable[[CleanupReport], object] = lambda deleted: None,
 ) -> CleanupReport:
     """Delete what has expired, a batch to a transaction, so that nobody waits for long and memory stays small."""
@@ -44,11 +46,16 @@ def delete_expired_sessions(
     expired = Session.objects.expired(now=timezone.now(), days=days)
     total = CleanupReport()
     started = time.monotonic()
-    while batch := _delete_batch(expired.order_by("last_accessed")[:batch_size]):
-        total += batch
-        on_batch(batch)
-        time.sleep(time.monotonic() - started)
-        started = time.monotonic()
+    try:
+        while batch := _delete_batch(expired.order_by("last_accessed")[:batch_size]):
+            total += batch
+            on_batch(batch)
+            time.sleep(time.monotonic() - started)
+            started = time.monotonic()
+    finally:
+        # Also of a run that somebody stopped: what went is gone.
+        if total.sessions:
+            AuditEntry.objects.record(Action.CLEANED_UP, by=by, counts=asdict(total))
     return total
 
 

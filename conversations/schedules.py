@@ -1,5 +1,6 @@
 """The schedules EVI needs, kept in the database for django-q2."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,8 +19,17 @@ def at_night() -> datetime:
     return tonight if tonight > now else tonight + timedelta(days=1)
 
 
+def first_run(wanted: Mapping[str, Any]) -> datetime:
+    return at_night() if wanted["schedule_type"] == Schedule.DAILY else timezone.now()
+
+
 SCHEDULES: dict[str, dict[str, Any]] = {
     "evi: clean up sessions": {"func": "conversations.tasks.cleanup_sessions", "schedule_type": Schedule.DAILY},
+    "evi: summarize sessions": {
+        "func": "conversations.tasks.summarize_sessions",
+        "schedule_type": Schedule.MINUTES,
+        "minutes": 5,
+    },
 }
 
 
@@ -31,7 +41,7 @@ def register_schedules() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
     for name, wanted in SCHEDULES.items():
         first, *surplus = Schedule.objects.filter(name=name).order_by("id") or [
-            Schedule(name=name, next_run=at_night(), repeats=-1)
+            Schedule(name=name, next_run=first_run(wanted), repeats=-1)
         ]
         for field, value in wanted.items():
             setattr(first, field, value)

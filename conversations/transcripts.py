@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -55,8 +56,10 @@ def render_markdown(session: Session, messages: Iterable[Message]) -> Iterator[s
         yield f'\n{Role(message.role).label}: "{_indented(message.content)}"{status}\n'
 
 
-def export_json(session: Session, messages: Iterable[Message]) -> Iterator[str]:
-    """The session and its messages as one JSON document, in pieces."""
+def export_json(
+    session: Session, messages: Iterable[Message], *, more: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[str]:
+    """The session and its messages as one JSON document, in pieces; `more` is told of the session besides."""
     about = {
         "id": str(session.id),
         "title": session.title,
@@ -67,6 +70,7 @@ def export_json(session: Session, messages: Iterable[Message]) -> Iterator[str]:
         "updated_at": session.updated_at.isoformat(),
         "last_accessed": session.last_accessed.isoformat(),
         "expires_at": session.expires_at and session.expires_at.isoformat(),
+        **more,
     }
     yield f'{{"version": {VERSION}, "session": {_json(about)}, "messages": ['
     separator = "\n"
@@ -113,8 +117,7 @@ def import_json(data: Mapping[str, Any], *, owner_id: int | None, user_id: str) 
         ),
         batch_size=BATCH,
     )
-    session.refresh_from_db()
-    return session
+    return Session.objects.select_related("summary").get(id=session.id)
 
 
 def _dutch_date(moment: datetime) -> str:

@@ -17,6 +17,7 @@ from pydantic_ai import exceptions as model_errors
 from agentbridge import agent
 from agentbridge.database import in_database
 from agentbridge.providers import configured_model
+from conversations import facts
 from conversations.branches import follow, spoken
 from conversations.errors import (
     BadRequestError,
@@ -188,7 +189,13 @@ class Turn:
             async with asyncio.timeout(settings.EVI.model_timeout):
                 async for event in agent.answer(
                     self._question(),
-                    history=self.opening.context,
+                    history=[*self.opening.summary, *self.opening.context],
+                    memory=facts.memory_of(
+                        self.opening.facts,
+                        owner_id=self.request.owner_id,
+                        user_id=self.request.user_id,
+                        question_id=self.opening.question_id,
+                    ),
                     model=configured_model(),
                     model_settings=self.request.model_settings,
                 ):

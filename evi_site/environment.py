@@ -73,6 +73,8 @@ class Environment(BaseSettings):
     unknown_session: Literal["", "create", "reject"] = ""
     context_messages: int = Field(10, ge=0, le=1000)
     context_tokens: int = Field(8000, ge=100)
+    context_summary: bool = False
+    idle_minutes: int = Field(30, ge=0, le=525_600)
     max_body_bytes: int = Field(20_000_000, ge=1000)
     max_message_chars: int = Field(32_000, ge=1)
     max_messages: int = Field(1000, ge=1)

@@ -113,6 +113,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     # The version that speaks pydantic's JSON schema.
     "OAS_VERSION": "3.1.0",
+    "ENUM_NAME_OVERRIDES": {
+        "StatusEnum": "conversations.models.Status",
+        "FactStatusEnum": "conversations.models.FactStatus",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "conversations.api.schema.describe_plain_views",

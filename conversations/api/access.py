@@ -10,6 +10,7 @@ from uuid import UUID
 
 import jwt
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.core.exceptions import RequestDataTooBig
 from django.db.models import Q
@@ -63,6 +64,11 @@ def identify(request: HttpRequest, *, user: str | None = None) -> Caller:
     """The caller, or a refusal. `user` is the person as the request's body names them."""
     client = authenticate(request)
     return Caller(client.owner_id, client.in_line, person_of(request, user=user).user_id)
+
+
+def actor(caller: Caller) -> User | str:
+    """Who does it, for the audit trail: the client, and not the person behind it."""
+    return "API" if caller.owner_id is None else User.objects.get(id=caller.owner_id)
 
 
 def authenticate(request: HttpRequest) -> Client:

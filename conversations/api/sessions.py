@@ -1,7 +1,7 @@
 """`/api/sessions`: what a person can do with their conversations apart from talking."""
 
 import math
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, ClassVar
@@ -23,9 +23,10 @@ from rest_framework.response import Response
 
 from agentbridge.database import in_database
 from conversations import transcripts
-from conversations.api.access import UUID4, Caller, identify
+from conversations.api.access import UUID4, Caller, actor, identify
 from conversations.api.views import EviAPIView, refusals
 from conversations.errors import BadRequestError, InvalidSessionIdError, NotFoundError
+from conversations.forgetting import delete_sessions
 from conversations.models import Channel, Message, Role, Session, SessionQuerySet, Status
 
 MAX_TITLE_CHARS = 200
@@ -59,6 +60,11 @@ class UnknownMessageError(NotFoundError):
 
 
 class SessionSerializer(serializers.ModelSerializer[Session]):
+    summary = serializers.SerializerMethodField(help_text="What it was about; empty while it is in use.")
+
+    def get_summary(self, session: Session) -> str:
+        return session.summary.text if hasattr(session, "summary") else ""
+
     class Meta:
         model = Session
         fields: ClassVar = [
@@ -71,6 +77,7 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
             "updated_at",
             "last_accessed",
             "expires_at",
+            "summary",
         ]
         read_only_fields = fields
 
@@ -203,7 +210,7 @@ class SessionsAPIView(EviAPIView):
 
     def session(self) -> Session:
         """The session that the path names; another's is as unknown as one that never was."""
-        session = self.sessions().filter(id=self.session_id).first()
+        session = self.sessions().filter(id=self.session_id).select_related("summary").first()
         if session is None:
             raise UnknownSessionError(self.session_id)
         return session
@@ -220,7 +227,7 @@ class SessionListView(SessionsAPIView):
     )
     def get(self, request: Request) -> Response:
         pages = self.pagination_class()
-        sessions = pages.paginate_queryset(self.sessions(), request, view=self)
+        sessions = pages.paginate_queryset(self.sessions().select_related("summary"), request, view=self)
         return pages.get_paginated_response(SessionSerializer(sessions, many=True).data)
 
 
@@ -256,8 +263,7 @@ class SessionView(SessionsAPIView):
         responses={204: OpenApiResponse(description="It is gone."), **refusals(404)},
     )
     def delete(self, request: Request, session_id: str) -> Response:
-        deleted, _ = self.sessions().filter(id=self.session_id).delete()
-        if not deleted:
+        if not delete_sessions(self.sessions().filter(id=self.session_id), by=actor(self.caller)):
             raise UnknownSessionError(self.session_id)
         return Response(status=204)
 
@@ -328,6 +334,7 @@ class SessionExportView(SessionsAPIView):
         },
     )
     def get(self, request: Request, session_id: str) -> StreamingHttpResponse:
+        render: Callable[[Session, Iterable[Message]], Iterator[str]]
         match request.query_params.get("format", "json"):
             case "json":
                 render, content_type, ending = transcripts.export_json, "application/json", "json"

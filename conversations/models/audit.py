@@ -42,7 +42,7 @@ class AuditEntry(models.Model):
         settings.AUTH_USER_MODEL, models.SET_NULL, null=True, related_name="+", editable=False, verbose_name="account"
     )
     actor = models.TextField("door", editable=False)
-    # The id of a session, or the digest of a person: never a name.
+    # The id of a session or a fact, or the digest of a person: never a name.
     subject = models.TextField("betreft", db_default="", editable=False)
     counts = models.JSONField("aantallen", db_default={}, editable=False)
 

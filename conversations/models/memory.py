@@ -8,14 +8,15 @@ from django.conf import settings
 from django.contrib.postgres.functions import RandomUUID
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
+from django.db.models import F
 from django.db.models.functions import Length, Now
 from django.db.models.lookups import Range
 from pgvector.django import VectorField
 
+from agentbridge.memory import MAX_FACT_CHARS as MAX_FACT_CHARS
 from conversations.models.messages import Message
 from conversations.models.sessions import Session
-
-MAX_FACT_CHARS = 500
+from conversations.models.statements import MOST_FACTS_TOLD
 
 
 class Recallable(models.Model):
@@ -65,6 +66,11 @@ class FactQuerySet(models.QuerySet["Fact"]):
 
     def approved(self) -> FactQuerySet:
         return self.filter(status=FactStatus.APPROVED)
+
+    def told(self) -> tuple[str, ...]:
+        """As many as a model is told, the newest first."""
+        newest = self.approved().order_by(F("decided_at").desc(nulls_last=True), "-created_at")
+        return tuple(newest.values_list("text", flat=True)[:MOST_FACTS_TOLD])
 
 
 class Fact(Recallable):

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from django.conf import settings
 from django.contrib.postgres.functions import RandomUUID
 from django.db import connection, models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -24,7 +24,15 @@ from conversations.models.messages import (
     storable,
     without_unstorable,
 )
-from conversations.models.statements import AT_ITS_PLACE, BEGIN_TURN, CREATE_OR_TOUCH, FINISH_TURN, LOCK, TOUCH
+from conversations.models.statements import (
+    AT_ITS_PLACE,
+    BEGIN_TURN,
+    CREATE_OR_TOUCH,
+    FINISH_TURN,
+    LOCK,
+    MOST_FACTS_TOLD,
+    TOUCH,
+)
 
 
 class Channel(models.TextChoices):
@@ -43,6 +51,8 @@ class TurnStart:
     question_id: UUID
     is_new: bool
     context: list[Message]
+    # What is known of the person, the newest first.
+    facts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,6 +95,14 @@ class SessionQuerySet(models.QuerySet["Session"]):
             over |= Q(last_accessed__lt=now - timedelta(days=days))
         return self.filter(over, pinned=False)
 
+    def to_summarize(self, *, now: datetime | None = None) -> SessionQuerySet:
+        """Those that nobody uses any more, and that have no summary or went on since they got one."""
+        if not settings.EVI.idle_minutes:
+            return self.none()
+        idle_since = (now or timezone.now()) - timedelta(minutes=settings.EVI.idle_minutes)
+        went_on = Q(summary=None) | Q(summary__summarized_at__lt=F("updated_at"))
+        return self.filter(went_on, last_accessed__lt=idle_since, message_count__gt=0)
+
     def begin_turn(
         self,
         *,
@@ -100,7 +118,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
         beginning: Beginning | None = None,
         place: Place | None = None,
     ) -> TurnStart:
-        """Touch or create the session, store the question and return what was said before it, in one round trip.
+        """Touch or create the session, store the question and return what is known before it, in one round trip.
 
         Another owner's or person's session raises `Session.DoesNotExist`, exactly as an unknown one does. With a
         `place` nothing is stored unless the question belongs right there, and `DivergedError` is raised otherwise.
@@ -114,7 +132,10 @@ class SessionQuerySet(models.QuerySet["Session"]):
         with connection.cursor() as cursor:
             cursor.execute(
                 BEGIN_TURN.format(
-                    first=LOCK if place else "", resolve=resolve, at_its_place=AT_ITS_PLACE if place else "true"
+                    first=LOCK if place else "",
+                    resolve=resolve,
+                    at_its_place=AT_ITS_PLACE if place else "true",
+                    mine="owner_id IS NULL" if owner_id is None else "owner_id = %s",
                 ),
                 [
                     *([session_id] if place else []),
@@ -125,6 +146,9 @@ class SessionQuerySet(models.QuerySet["Session"]):
                     question_id,
                     question_id,
                     limit,
+                    *([] if owner_id is None else [owner_id]),
+                    user_id,
+                    MOST_FACTS_TOLD,
                 ],
             )
             if place:
@@ -137,10 +161,14 @@ class SessionQuerySet(models.QuerySet["Session"]):
             cursor.nextset()
             fields = [column.name for column in cursor.description]
             earlier = [Message.from_db(connection.alias, fields, row) for row in reversed(cursor.fetchall())]
+            cursor.nextset()
+            facts = tuple(text for (text,) in cursor.fetchall())
         for message in earlier:
             # A cursor hands JSON out as text; only a queryset converts it.
             message.metadata = json.loads(message.metadata)
-        return TurnStart(session_id=resolved[0], question_id=question_id, is_new=resolved[1], context=earlier)
+        return TurnStart(
+            session_id=resolved[0], question_id=question_id, is_new=resolved[1], context=earlier, facts=facts
+        )
 
     def touch(
         self,

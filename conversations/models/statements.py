@@ -16,8 +16,12 @@ TOUCH = """
     RETURNING id, false AS is_new
 """
 
-# Two statements in one message are one transaction. They are two, because a statement sees the database as it was when
-# it began: the second begins when the first has the session's lock, and so sees all that was said before the question.
+# More is not told to a model: what somebody once wanted remembered must not crowd out what is asked.
+MOST_FACTS_TOLD = 20
+
+# The statements of one message are one transaction. They are several, because a statement sees the database as it was
+# when it began: the second begins when the first has the session's lock, and so sees all that was said before the
+# question.
 BEGIN_TURN = """
     {first}
     WITH resolved AS ({resolve})
@@ -32,7 +36,10 @@ BEGIN_TURN = """
     WHERE session_id = %s AND id <> %s AND superseded_by IS NULL
         -- Where there is no question the session is somebody else's.
         AND EXISTS (SELECT FROM messages WHERE id = %s)
-    ORDER BY created_at DESC, seq DESC LIMIT %s
+    ORDER BY created_at DESC, seq DESC LIMIT %s;
+
+    SELECT text FROM facts WHERE {mine} AND user_id = %s AND status = 'approved'
+    ORDER BY decided_at DESC NULLS LAST, created_at DESC LIMIT %s
 """
 
 # First of all, so that what follows sees what those did who had the session before.

@@ -28,6 +28,9 @@ class Command(BaseCommand):
         with Progress(transient=True, disable=not self.stdout.isatty()) as bar:
             task = bar.add_task("Deleting sessions", total=found.sessions)
             deleted = delete_expired_sessions(
-                days=days, batch_size=batch_size, on_batch=lambda batch: bar.advance(task, batch.sessions)
+                days=days,
+                batch_size=batch_size,
+                by="manage.py cleanup_sessions",
+                on_batch=lambda batch: bar.advance(task, batch.sessions),
             )
         self.stdout.write(f"Deleted {deleted.sessions} sessions with {deleted.messages} messages.")

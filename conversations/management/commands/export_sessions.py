@@ -1,0 +1,38 @@
+from argparse import ArgumentParser
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from django.core.management import BaseCommand, CommandError
+from rich.progress import Progress
+
+from conversations.archives import STDOUT, export_sessions
+from conversations.management.arguments import day
+from conversations.models import Session
+
+
+class Command(BaseCommand):
+    help = "Write sessions to files, one for each, or with --to - as lines of JSON; import_sessions takes them in."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--owner", metavar="CLIENT", help="only those of this client")
+        parser.add_argument("--user", help="only those of this person, as their client names them")
+        parser.add_argument("--session", type=UUID, metavar="ID", help="only this one")
+        parser.add_argument("--since", type=day, metavar="DAY", help="only those used since, such as 2026-01-31")
+        parser.add_argument("--to", required=True, metavar="FOLDER", help="a folder, or - for the standard output")
+
+    def handle(self, *args: Any, to: str, since: datetime | None, **options: Any) -> None:
+        wanted = {"owner__username": options["owner"], "user_id": options["user"], "id": options["session"]}
+        wanted |= {"last_accessed__gte": since}
+        sessions = Session.objects.filter(**{name: value for name, value in wanted.items() if value is not None})
+        if not (total := sessions.count()):
+            raise CommandError("There are no such sessions.")
+        with Progress(transient=True, disable=to == STDOUT or not self.stdout.isatty()) as bar:
+            task = bar.add_task("Writing sessions", total=total)
+            try:
+                advance = partial(bar.advance, task)
+                written = export_sessions(sessions, to=to, write=self.stdout.write, on_session=advance)
+            except OSError as error:
+                raise CommandError(f"{to} cannot be written: {error}") from error
+        self.stderr.write(f"Wrote {written} sessions.")
