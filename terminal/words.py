@@ -1,0 +1,46 @@
+"""Text as a terminal may show it, and moments as people say them."""
+
+from datetime import datetime, timedelta
+from typing import TypeVar
+
+# An answer is text: it does not get to steer the terminal.
+CONTROL_CODES = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+MONTHS = ["jan", "feb", "mrt", "apr", "mei", "jun", "jul", "aug", "sep", "okt", "nov", "dec"]
+Value = TypeVar("Value")
+
+
+def plain(value: Value) -> Value:
+    """What JSON held, without the codes that steer a terminal."""
+    cleaned: object = value
+    if isinstance(value, str):
+        cleaned = value.translate(CONTROL_CODES)
+    elif isinstance(value, list):
+        cleaned = [plain(item) for item in value]
+    elif isinstance(value, dict):
+        cleaned = {plain(key): plain(item) for key, item in value.items()}
+    return cleaned  # type: ignore[return-value]  # of the same type as it was
+
+
+def one_line(text: str, *, at_most: int) -> str:
+    """The beginning of a text, broken off between words."""
+    text = " ".join(text.split())
+    if len(text) <= at_most:
+        return text
+    cut = text[:at_most]
+    return (cut.rpartition(" ")[0] or cut).rstrip(" ,;:.") + "…"
+
+
+def moment(text: object) -> str:
+    """When, as short as it can be said on this machine's clock."""
+    try:
+        then = datetime.fromisoformat(str(text)).astimezone()
+    except (ValueError, OverflowError):
+        return ""
+    now = datetime.now().astimezone()
+    match now.date() - then.date():
+        case timedelta(days=0):
+            return f"{then:%H:%M}"
+        case timedelta(days=1):
+            return f"gisteren {then:%H:%M}"
+    day = f"{then.day} {MONTHS[then.month - 1]}"
+    return f"{day} {then:%H:%M}" if then.year == now.year else f"{day} {then.year}"
