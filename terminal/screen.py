@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from terminal.client import Ending, Event, Piece, Progress
-from terminal.words import moment, one_line
+from terminal.words import day, moment, one_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,8 +24,8 @@ notes = Console(stderr=True)
 
 
 def say(text: object, *, style: str = "dim") -> None:
-    """A word of the program itself, beside the answers."""
-    notes.print(str(text), style=style, markup=False, highlight=False, soft_wrap=True)
+    """A word of the program itself, beside the answers; a line stays a line for who reads it in a pipe."""
+    notes.print(str(text), style=style, markup=False, highlight=False, soft_wrap=not notes.is_terminal)
 
 
 def say_error(text: object) -> None:
@@ -94,7 +94,7 @@ def _sources(citations: Sequence[dict[str, Any]]) -> Table:
     from rich.text import Text
 
     table = Table.grid(padding=(0, 1))
-    table.title, table.title_style, table.title_justify = "Bronnen", "dim", "left"
+    table.title, table.title_style, table.title_justify = "\nBronnen", "dim", "left"
     for cited in citations:
         about = Text(_source(cited))
         if url := cited.get("url"):
@@ -114,18 +114,17 @@ def show_sessions(sessions: Sequence[dict[str, Any]], *, current: str = "", id_c
     table = Table(box=None, padding=(0, 1), header_style="dim", expand=False)
     table.add_column("id", no_wrap=True)
     table.add_column("titel", ratio=2, max_width=32)
-    if not is_narrow:
-        table.add_column("begonnen", no_wrap=True)
-    table.add_column("laatst gebruikt", no_wrap=True)
-    table.add_column("berichten" if not is_narrow else "ber.", justify="right", no_wrap=True)
+    table.add_column("begonnen", no_wrap=True)
+    table.add_column("gebruikt" if is_narrow else "laatst gebruikt", no_wrap=True)
+    table.add_column("ber." if is_narrow else "berichten", justify="right", no_wrap=True)
     table.add_column("samenvatting", ratio=3)
     for session in sessions:
         mark = "bold" if session["id"] == current else ""
         row = [
             session["id"][:id_chars],
             one_line(session["title"], at_most=60) or "–",
-            *([] if is_narrow else [moment(session["created_at"])]),
-            moment(session["last_accessed"]),
+            (day if is_narrow else moment)(session["created_at"]),
+            (day if is_narrow else moment)(session["last_accessed"]),
             str(session["message_count"]),
             one_line(session.get("summary") or "", at_most=120),
         ]

@@ -1,11 +1,12 @@
 """Text as a terminal may show it, and moments as people say them."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 # An answer is text: it does not get to steer the terminal.
 CONTROL_CODES = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 MONTHS = ["jan", "feb", "mrt", "apr", "mei", "jun", "jul", "aug", "sep", "okt", "nov", "dec"]
+TODAY = "vandaag"
 Value = TypeVar("Value")
 
 
@@ -32,15 +33,30 @@ def one_line(text: str, *, at_most: int) -> str:
 
 def moment(text: object) -> str:
     """When, as short as it can be said on this machine's clock."""
-    try:
-        then = datetime.fromisoformat(str(text)).astimezone()
-    except (ValueError, OverflowError):
+    then = _local(text)
+    if then is None:
         return ""
-    now = datetime.now().astimezone()
-    match now.date() - then.date():
-        case timedelta(days=0):
-            return f"{then:%H:%M}"
-        case timedelta(days=1):
-            return f"gisteren {then:%H:%M}"
-    day = f"{then.day} {MONTHS[then.month - 1]}"
-    return f"{day} {then:%H:%M}" if then.year == now.year else f"{day} {then.year}"
+    date = day(text)
+    if date == TODAY:
+        return f"{then:%H:%M}"
+    return date if then.year != datetime.now().astimezone().year else f"{date} {then:%H:%M}"
+
+
+def day(text: object) -> str:
+    then = _local(text)
+    if then is None:
+        return ""
+    today = datetime.now().astimezone().date()
+    match (today - then.date()).days:
+        case 0:
+            return TODAY
+        case 1:
+            return "gisteren"
+    return f"{then.day} {MONTHS[then.month - 1]}" + (f" {then.year}" if then.year != today.year else "")
+
+
+def _local(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text)).astimezone()
+    except (ValueError, OverflowError):
+        return None
