@@ -87,7 +87,7 @@ class Client:
             "model": "evi",
             "stream": True,
             "stream_options": {"include_usage": True},
-            "messages": [{"role": "user", "content": storable(question)}],
+            "messages": [{"role": "user", "content": question}],
         }
         headers = {"X-Session-ID": conversation.id, "X-EVI-Client": "cli"}
         if not conversation.is_known:
@@ -124,13 +124,13 @@ class Client:
         return list(self._json("GET", f"/api/sessions/{session_id}/messages", params={"limit": limit})["results"])
 
     def search(self, text: str) -> list[Row]:
-        return list(self._json("GET", "/api/search", params={"q": storable(text)}, purpose="zoeken")["results"])
+        return list(self._json("GET", "/api/search", params={"q": text}, purpose="zoeken")["results"])
 
     def facts(self) -> list[Row]:
         return list(self._json("GET", "/api/facts", purpose="onthouden")["results"])
 
     def remember(self, text: str) -> Row:
-        return self._json("POST", "/api/facts", json={"text": storable(text)}, purpose="onthouden")
+        return self._json("POST", "/api/facts", json={"text": text}, purpose="onthouden")
 
     def change_fact(self, fact_id: str, **changes: str) -> Row:
         return self._json("PATCH", f"/api/facts/{fact_id}", json=changes, purpose="onthouden")
@@ -230,8 +230,3 @@ def events(pieces: Iterator[bytes]) -> Iterator[str]:
         for line in lines:
             if line.startswith(b"data:"):
                 yield line.removeprefix(b"data:").strip().decode(errors="replace")
-
-
-def storable(text: str) -> str:
-    """Bytes of the command line that are no text would not survive the encoding as JSON."""
-    return text.encode("utf-8", "replace").decode()

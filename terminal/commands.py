@@ -21,7 +21,7 @@ from terminal.screen import (
     show_sessions,
 )
 from terminal.talk import CODE, Talk
-from terminal.words import moment, one_line
+from terminal.words import moment, one_line, storable
 
 LISTED_SESSIONS = 20
 MIN_BEGINNING = 4
@@ -41,7 +41,7 @@ class Command:
 
 def perform(talk: Talk, line: str) -> None:
     """Do what was typed, or say what could have been."""
-    name, _, rest = line.partition(" ")
+    name, _, rest = storable(line).partition(" ")
     command = next((each for each in COMMANDS if each.name == name.lower()), None)
     try:
         if command is None:

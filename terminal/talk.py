@@ -10,7 +10,7 @@ from terminal.client import Client, Conversation, Ending, Event, Piece, Row
 from terminal.errors import ChatError, NotThereError
 from terminal.screen import SHORT_ID, print_json, say, say_error, show, show_sessions
 from terminal.state import Memory
-from terminal.words import one_line
+from terminal.words import one_line, storable
 
 ANSWERED, FAILED, INTERRUPTED = 0, 1, 130
 TITLE_CHARS = 60
@@ -69,7 +69,7 @@ class Talk:
         return _exit_code(failure)
 
     def _put(self, question: str, *, take: Callable[[Iterator[Event]], None]) -> ChatError | None:
-        conversation = self.conversation
+        conversation, question = self.conversation, storable(question)
         is_first = not conversation.is_known
         failure: ChatError | None = None
         try:

@@ -22,6 +22,11 @@ def plain(value: Value) -> Value:
     return cleaned  # type: ignore[return-value]  # of the same type as it was
 
 
+def storable(text: str) -> str:
+    """Bytes of the command line that are no text would not survive the encoding as JSON."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def one_line(text: str, *, at_most: int) -> str:
     """The beginning of a text, broken off between words."""
     text = " ".join(text.split())

@@ -414,15 +414,17 @@ def test_after_ctrl_c_before_the_first_word_the_next_question_is_in_the_same_ses
     assert said == ["zwijg", "verder"]
 
 
-@pytest.mark.parametrize("seconds", [0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8])
+@pytest.mark.parametrize("seconds", [0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2])
 def test_ctrl_c_at_any_moment_is_no_disaster(seconds: float, server: Server) -> None:
     with Terminal("--url", url(server), "een") as terminal:
-        terminal.receive(seconds=seconds)
+        terminal.expect("nieuw gesprek")
+        time.sleep(seconds)
         terminal.type("\x03")
-        # Before it listens, Ctrl-C ends it as it ends any program; and it may have been too late.
-        assert terminal.wait() in (130, -signal.SIGINT, 0)
+        # It may have been too late.
+        assert terminal.wait() in (130, 0)
     assert "Traceback" not in terminal.shown
     assert "Exception ignored" not in terminal.shown
+    assert session_in(terminal.shown)
 
 
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["ctrl-c", "ctrl-d"])
