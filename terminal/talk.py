@@ -75,14 +75,14 @@ class Talk:
         try:
             with closing(self.client.ask(question, conversation=conversation)) as events:
                 take(events)
-            if is_first:
-                # Nobody else gives it a name; and a conversation goes on without one.
-                with suppress(ChatError):
-                    self.client.entitle(conversation.id, one_line(question, at_most=TITLE_CHARS))
         except KeyboardInterrupt:
             failure = ChatError("(afgebroken)", code=INTERRUPTION)
         except ChatError as error:
             failure = error
+        if is_first and conversation.is_known:
+            # Nobody else gives it a name; and a conversation goes on without one.
+            with suppress(ChatError, KeyboardInterrupt):
+                self.client.entitle(conversation.id, one_line(question, at_most=TITLE_CHARS))
         if self._is_stored(failure):
             self.memory.remember(conversation.id)
         return failure
