@@ -26,7 +26,7 @@ import pytest
 
 from evi_site.environment import BASE_DIR
 from evi_site.postgres.cluster import Cluster
-from tests.processes import free_port
+from tests.processes import free_port, wait_for
 from tests.test_server import Server, processes
 
 CLI = [sys.executable, str(BASE_DIR / "cli.py")]
@@ -45,6 +45,11 @@ class Model(BaseHTTPRequestHandler):
         question = body["messages"][-1]["content"]
         if question == "weiger":
             self.send_error(400)
+            return
+        if question == "zwijg":
+            # Not a word until EVI hangs up.
+            self.connection.recv(1)
+            self.hung_up.set()
             return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -153,7 +158,9 @@ def url(server: Server) -> str:
 def environment(**variables: str) -> dict[str, str]:
     # No terminal answers here when it is asked where its cursor is.
     terminal = {"TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
-    return {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "LANG": "C.UTF-8", **terminal, **variables}
+    # A place where nothing can be remembered, also not by root.
+    nowhere = {"HOME": "/nonexistent", "XDG_STATE_HOME": "/dev/null/state"}
+    return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **nowhere, **terminal, **variables}
 
 
 def run(*arguments: str | bytes, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
@@ -381,6 +388,45 @@ def test_ctrl_c_ends_a_single_question(server_with_model: Server) -> None:
     assert "Traceback" not in terminal.shown
 
 
+def test_ctrl_c_before_the_first_word_leaves_the_way_back(server_with_model: Server) -> None:
+    before = number_of_sessions(server_with_model)
+    with Terminal("--url", url(server_with_model), "zwijg") as terminal:
+        wait_for(lambda: number_of_sessions(server_with_model) > before)
+        terminal.type("\x03")
+        assert terminal.wait() == 130
+    assert ("user", "zwijg", "complete") in messages_of(server_with_model, session_in(terminal.shown))
+
+
+def test_after_ctrl_c_before_the_first_word_the_next_question_is_in_the_same_session(server_with_model: Server) -> None:
+    before = number_of_sessions(server_with_model)
+    with Terminal("--url", url(server_with_model)) as terminal:
+        terminal.ask("zwijg")
+        wait_for(lambda: number_of_sessions(server_with_model) > before)
+        terminal.type("\x03")
+        terminal.expect("(afgebroken)")
+        terminal.ask("verder")
+        terminal.expect("Dit komt op verder.")
+        assert terminal.leave() == 0
+    assert number_of_sessions(server_with_model) == before + 1
+    said = [
+        content for role, content, _ in messages_of(server_with_model, session_in(terminal.shown)) if role == "user"
+    ]
+    assert said == ["zwijg", "verder"]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2])
+def test_ctrl_c_at_any_moment_is_no_disaster(seconds: float, server: Server) -> None:
+    with Terminal("--url", url(server), "een") as terminal:
+        terminal.expect("nieuw gesprek")
+        time.sleep(seconds)
+        terminal.type("\x03")
+        # It may have been too late.
+        assert terminal.wait() in (130, 0)
+    assert "Traceback" not in terminal.shown
+    assert "Exception ignored" not in terminal.shown
+    assert session_in(terminal.shown)
+
+
 @pytest.mark.parametrize("key", ["\x03", "\x04"], ids=["ctrl-c", "ctrl-d"])
 def test_at_the_prompt_it_leaves_with_one_line(key: str, server: Server) -> None:
     with Terminal("--url", url(server)) as terminal:
@@ -439,7 +485,7 @@ def test_a_server_that_is_away_is_one_clear_sentence(arguments: tuple[str, ...])
     )
     with Terminal("--url", address, *arguments) as terminal:
         assert terminal.wait() == 1
-    assert terminal.shown.splitlines()[-1] == sentence
+    assert " ".join(terminal.shown.split()).endswith(sentence)
     assert "Traceback" not in terminal.shown
 
 
@@ -466,7 +512,7 @@ def test_a_session_that_is_not_there_is_one_clear_sentence(server: Server) -> No
     result = run("--url", url(server), "--session", session_id, "een")
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.splitlines()[-1] == (
-        f"Gesprek {session_id} is er niet (meer): start cli.py zonder --session voor een nieuw gesprek."
+        f"Gesprek {session_id} is er niet (meer): typ /new, of start cli.py zonder --session."
     )
 
 
@@ -567,6 +613,7 @@ def test_a_conversation_with_something_else_does_not_begin() -> None:
         (("--session", "abc"), "'abc' is geen gesprek-id"),
         (("--session", "00000000-0000-1000-8000-000000000000"), "is geen gesprek-id"),
         (("--session", ""), "is geen gesprek-id"),
+        (("--session", "3f2a", "--continue"), "niet allebei"),
         (("--url", "localhost:8000"), "'localhost:8000' is geen adres: schrijf het zoals http://127.0.0.1:8000."),
         (("--url", "http://"), "is geen adres"),
         (("--url", "http://x:port"), "is geen adres"),
@@ -593,3 +640,327 @@ def test_outside_its_environment_it_says_how_to_start_it() -> None:
     result = subprocess.run([sys.executable, "-S", *CLI[1:]], capture_output=True, text=True, timeout=60)
     assert result.returncode == 1
     assert re.fullmatch(r"Deze Python mist httpx: start cli\.py met /.*/\.venv/bin/python \(.*\)\.\n", result.stderr)
+
+
+def told_of(server: Server, session_id: str) -> tuple[str, str]:
+    with server.connect() as connection:
+        row = connection.execute("SELECT channel, title FROM sessions WHERE id = %s", [session_id]).fetchone()
+    assert row
+    return str(row[0]), str(row[1])
+
+
+def test_its_sessions_are_the_terminals_and_are_named_by_their_first_question(server: Server) -> None:
+    result = run("--url", url(server), stdin=f"Wat is een {'heel ' * 20}lange vraag?\ntwee\n")
+    channel, title = told_of(server, session_in(result.stderr))
+    assert (channel, title[:12], title[-1], len(title) <= 61) == ("cli", "Wat is een h", "…", True)
+
+
+class TestGoingOn:
+    def test_continue_takes_up_the_last_session(self, server: Server, tmp_path: Path) -> None:
+        first = run("--url", url(server), "een", XDG_STATE_HOME=str(tmp_path))
+        second = run("--url", url(server), "--continue", "twee", XDG_STATE_HOME=str(tmp_path))
+        assert second.stderr == f"EVI op {url(server)} · verder in gesprek {session_in(first.stderr)}\n"
+        assert "Daarvoor (2):" in second.stdout
+
+    def test_what_it_remembers_is_nobody_elses_to_read(self, server: Server, tmp_path: Path) -> None:
+        with Terminal("--url", url(server), XDG_STATE_HOME=str(tmp_path)) as terminal:
+            terminal.ask("een")
+            terminal.expect("Later verder")
+            assert terminal.leave() == 0
+        files = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "evi").iterdir()}
+        assert files == {"sessions.json": 0o600, "history": 0o600}
+
+    @pytest.mark.parametrize("remembered", ["{}", "no json", '{"URL": "00000000-0000-4000-8000-000000000000"}'])
+    def test_without_a_memory_it_is_the_newest_of_the_terminal(
+        self, remembered: str, server: Server, tmp_path: Path
+    ) -> None:
+        (tmp_path / "evi").mkdir()
+        (tmp_path / "evi" / "sessions.json").write_text(remembered.replace("URL", url(server)))
+        newest = session_in(run("--url", url(server), "een").stderr)
+        result = run("--url", url(server), "--continue", "twee", XDG_STATE_HOME=str(tmp_path))
+        assert result.stderr == f"EVI op {url(server)} · verder in gesprek {newest}\n"
+
+    def test_the_beginning_of_an_id_is_enough(self, server: Server) -> None:
+        session_id = session_in(run("--url", url(server), "een").stderr)
+        result = run("--url", url(server), "--session", session_id[:13], "twee")
+        assert "Daarvoor (2):" in result.stdout
+        with Terminal("--url", url(server)) as terminal:
+            terminal.ask(f"/resume {session_id[:13].upper()}")
+            terminal.expect(f"Verder in gesprek {session_id}")
+            terminal.expect("Jij: twee")
+            terminal.ask("drie")
+            terminal.expect("Daarvoor (4):")
+            assert terminal.leave() == 0
+
+    def test_a_beginning_that_several_share_lists_them(self, server: Server) -> None:
+        shared = ["77770000-1111-4111-8111-111111111111", "77770000-2222-4222-8222-222222222222"]
+        with server.connect() as connection:
+            for session_id in shared:
+                connection.execute("INSERT INTO sessions (id, title) VALUES (%s, 'Ladders')", [session_id])
+        with Terminal("--url", url(server)) as terminal:
+            terminal.ask("/resume 7777")
+            terminal.expect("typ iets meer van het id")
+            assert terminal.leave() == 0
+        assert {session_id[:10] for session_id in shared} <= set(terminal.shown.split())
+
+    def test_a_beginning_of_none_is_one_clear_sentence(self, server: Server) -> None:
+        result = run("--url", url(server), "--session", "fffffff0", "een")
+        assert (result.returncode, result.stdout) == (1, "")
+        assert result.stderr == "Geen gesprek begint met fffffff0: /sessions toont ze.\n"
+
+
+class TestCommands:
+    def test_new_begins_another_session_with_the_next_question(self, server: Server) -> None:
+        before = number_of_sessions(server)
+        with Terminal("--url", url(server)) as terminal:
+            terminal.ask("een")
+            terminal.expect("Later verder")
+            terminal.ask("/new")
+            terminal.expect("Terug naar het vorige: /resume")
+            assert number_of_sessions(server) == before + 1
+            terminal.ask("twee")
+            terminal.expect("Later verder")
+            assert terminal.leave() == 0
+        assert "Daarvoor" not in terminal.shown
+        assert len(set(RETURN_HINT.findall(terminal.shown))) == 2
+
+    def test_sessions_and_session_tell_what_there_is(self, server: Server) -> None:
+        with Terminal("--url", url(server)) as terminal:
+            terminal.ask("Hoe zit het met zwenkwielen?")
+            terminal.expect("Later verder")
+            terminal.ask("/sessions zwenk")
+            terminal.expect("samenvatting")
+            terminal.expect(session_in(terminal.shown)[:8])
+            terminal.expect("/resume en het begin")
+            terminal.ask("/session")
+            terminal.expect("kanaal           cli")
+            terminal.expect("berichten        2")
+            assert terminal.leave() == 0
+
+    def test_the_first_start_says_how_to_go_on(self, server: Server, tmp_path: Path) -> None:
+        for times in (1, 0):
+            with Terminal("--url", url(server), XDG_STATE_HOME=str(tmp_path)) as terminal:
+                terminal.ask("een")
+                terminal.expect("Later verder")
+                assert terminal.leave() == 0
+            assert terminal.shown.count("/new begint een ander gesprek") == times
+
+    def test_an_unknown_command_names_the_closest_first(self, server: Server) -> None:
+        before = number_of_sessions(server)
+        with Terminal("--url", url(server)) as terminal:
+            terminal.ask("/exprot")
+            terminal.expect("/exprot ken ik niet. Bedoel je /export? Er zijn: /export, ")
+            assert terminal.leave() == 0
+        assert number_of_sessions(server) == before
+
+    def test_help_names_every_command(self, server: Server) -> None:
+        with Terminal("--url", url(server)) as terminal:
+            terminal.ask("/help")
+            for name in [
+                "new",
+                "resume",
+                "sessions",
+                "session",
+                "search",
+                "remember",
+                "facts",
+                "export",
+                "handover",
+                "help",
+            ]:
+                terminal.expect(f"/{name}")
+            assert terminal.leave() == 0
+
+    def test_a_question_may_begin_with_a_slash_behind_a_space(self, server: Server) -> None:
+        with Terminal("--url", url(server)) as terminal:
+            terminal.ask(" /etc is wat?")
+            terminal.expect("Je vroeg: /etc is wat?")
+            assert terminal.leave() == 0
+
+    def test_an_export_is_a_file_that_was_not_there(self, server: Server, tmp_path: Path) -> None:
+        as_json, as_text = tmp_path / "mijn gesprek.json", tmp_path / "gesprek.md"
+        with Terminal("--url", url(server)) as terminal:
+            terminal.ask("een")
+            terminal.expect("Later verder")
+            terminal.ask(f"/export {as_json}")
+            terminal.expect("Bewaard in")
+            terminal.ask(f"/export {as_text} markdown")
+            terminal.expect("Bewaard in")
+            terminal.ask(f"/export {as_text}")
+            terminal.expect("is er al")
+            assert terminal.leave() == 0
+        assert json.loads(as_json.read_text())["messages"][0]["content"] == "een"
+        assert 'Gebruiker: "een"' in as_text.read_text()
+
+
+class TestForScripts:
+    def test_an_answer_is_one_object_on_one_line(self, server: Server) -> None:
+        result = run("--url", url(server), "--json", stdin="een\ntwee\n")
+        assert (result.returncode, result.stderr) == (0, "")
+        first, second = map(json.loads, result.stdout.splitlines())
+        assert (first["answer"], first["citations"], first["model"]) == ("Je vroeg: een", [], "evi")
+        assert first["usage"]["total_tokens"] > 0
+        assert first["session_id"] == second["session_id"]
+        assert len(messages_of(server, first["session_id"])) == 4
+
+    def test_a_failure_is_an_object_too(self, server_with_model: Server) -> None:
+        result = run("--url", url(server_with_model), "--json", "breek af")
+        said = json.loads(result.stdout)
+        assert (result.returncode, result.stderr, said["answer"]) == (1, "", "Dit komt op breek af.")
+        assert said["error"]["code"] == "model_error"
+
+    @pytest.mark.parametrize(
+        ("arguments", "status", "code"),
+        [(("--url", "nowhere"), 2, "wrong_arguments"), (("--url", "http://127.0.0.1:1", "een"), 1, "unreachable")],
+    )
+    def test_nor_does_it_need_a_server_for_that(self, arguments: tuple[str, ...], status: int, code: str) -> None:
+        result = run("--json", *arguments)
+        assert (result.returncode, result.stderr) == (status, "")
+        assert json.loads(result.stdout)["error"]["code"] == code
+
+
+class Contract(BaseHTTPRequestHandler):
+    """What of EVI's API is not asked of the real one here, as its contract has it."""
+
+    asked: ClassVar[list[tuple[str, str, Any]]] = []
+    SESSION: ClassVar[dict[str, Any]] = {
+        "id": "3f2a1b0c-5d6e-4f70-8a9b-0c1d2e3f4a5b",
+        "title": "Ladders",
+        "message_count": 2,
+    }
+    FACTS: ClassVar[list[dict[str, str]]] = [
+        {"id": "a1", "text": "Werkt in de bouw", "status": "approved"},
+        {"id": "b2", "text": "Heeft een heftruck", "status": "proposed"},
+    ]
+    CITATION: ClassVar[dict[str, Any]] = {
+        "marker": 1,
+        "document_title": "Ladders en trappen",
+        "section": "Hoe hoog?",
+        "norm": "NEN 2484",
+        "url": "https://example.org/ladders",
+    }
+
+    def answer(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "null")
+        self.asked.append((self.command, self.path, body))
+        match self.command, self.path.split("?")[0]:
+            case "GET", "/v1/models":
+                self.send(200, {"data": []})
+            case "POST", "/v1/chat/completions":
+                self.stream()
+            case "GET", "/api/search":
+                find = {"kind": "message", "id": "m1", "session_id": self.SESSION["id"], "title": "Ladders"}
+                self.send(
+                    200, {"results": [{**find, "snippet": "ten hoogste 7,5 meter", "at": "2026-01-02T10:00:00Z"}]}
+                )
+            case "GET", "/api/facts":
+                self.send(200, {"results": self.FACTS})
+            case ("POST", "/api/facts") | ("PATCH", "/api/facts/b2"):
+                self.send(200, {**self.FACTS[1], **body})
+            case "DELETE", "/api/facts/a1":
+                self.send(204, None)
+            case "POST", "/api/handover" if body == {"code": "K7QF-2M9X"}:
+                self.send(200, self.SESSION)
+            case "POST", "/api/handover":
+                self.send(404, {"error": "Not found", "detail": "This code opens nothing."})
+            case "POST", "/api/sessions/3f2a1b0c-5d6e-4f70-8a9b-0c1d2e3f4a5b/handover":
+                self.send(201, {"code": "K7QF-2M9X", "expires_at": "2026-01-02T10:00:00Z"})
+            case "GET", "/api/sessions/3f2a1b0c-5d6e-4f70-8a9b-0c1d2e3f4a5b/messages":
+                self.send(200, {"results": []})
+            case _:
+                self.send_error(404)
+
+    do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815
+
+    def send(self, status: int, body: Any) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(json.dumps(body).encode() if body else b"")
+
+    def stream(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("X-Session-ID", self.SESSION["id"])
+        self.end_headers()
+        status = {"type": "status", "data": {"description": "Zoekt in richtlijnen…", "done": False}}
+        last = {"model": "evi", "choices": [{"delta": {}}], "citations": [self.CITATION]}
+        for event in ({"event": status}, {"choices": [{"delta": {"content": "Ten hoogste 7,5 meter [1]"}}]}, last):
+            self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+            # Long enough for a screen to be drawn.
+            time.sleep(0.4)
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def contract() -> Iterator[str]:
+    with serving(Contract) as address:
+        yield address
+
+
+class TestByContract:
+    """To be asked of the real server when it has all of it."""
+
+    def test_what_evi_does_is_shown_and_then_its_sources(self, contract: str) -> None:
+        with Terminal("--url", contract) as terminal:
+            terminal.ask("Hoe hoog mag een ladder zijn?")
+            terminal.expect("Zoekt in richtlijnen…")
+            terminal.expect("Bronnen")
+            terminal.expect("[1] Ladders en trappen, Hoe hoog?, NEN 2484")
+            terminal.expect("https://example.org/ladders")
+            assert terminal.leave() == 0
+
+    def test_what_was_said_is_found(self, contract: str) -> None:
+        with Terminal("--url", contract) as terminal:
+            terminal.ask("/search hoe hoog?")
+            terminal.expect("3f2a1b0c · Ladders · bericht · 2 jan")
+            terminal.expect("ten hoogste 7,5 meter")
+            assert terminal.leave() == 0
+        assert ("GET", "/api/search?q=hoe+hoog%3F", None) in Contract.asked
+
+    def test_facts_are_decided_on_by_the_numbers_that_were_shown(self, contract: str) -> None:
+        with Terminal("--url", contract) as terminal:
+            terminal.ask("/facts vergeet 1")
+            terminal.expect("Bekijk ze eerst met /facts")
+            terminal.ask("/facts")
+            terminal.expect("1. Werkt in de bouw")
+            terminal.expect("2. Heeft een heftruck voorstel")
+            for typed, said in [
+                ("/facts akkoord 2", "Goedgekeurd: Heeft een heftruck"),
+                ("/facts wijzig 2 Heeft 3 heftrucks", "Gewijzigd: Heeft 3 heftrucks"),
+                ("/facts forget 1", "Vergeten: Werkt in de bouw"),
+                ("/facts vergeet 3", "Er staat geen 3 in de lijst"),
+                ("/facts weg", "Zo: /facts akkoord 2"),
+                ("/remember Werkt in Gent", "Onthouden: Werkt in Gent"),
+            ]:
+                terminal.ask(typed)
+                terminal.expect(said)
+            assert terminal.leave() == 0
+        changes = [(method, body) for method, path, body in Contract.asked if path.startswith("/api/facts/")]
+        assert changes == [
+            ("PATCH", {"status": "approved"}),
+            ("PATCH", {"text": "Heeft 3 heftrucks"}),
+            ("DELETE", None),
+        ]
+
+    def test_a_conversation_is_handed_over_and_taken_up_by_its_code(self, contract: str) -> None:
+        with Terminal("--url", contract) as terminal:
+            terminal.ask("/handover")
+            terminal.expect("Er is nog geen gesprek")
+            terminal.ask("/resume 1111-2222")
+            terminal.expect("Deze code opent niets (meer)")
+            for code in ("k7qf-2m9x", "K7QF2M9X"):
+                terminal.ask(f"/resume {code}")
+                terminal.expect("Verder in gesprek 3f2a1b0c-5d6e-4f70-8a9b-0c1d2e3f4a5b · Ladders · 2 berichten")
+            terminal.ask("/handover")
+            terminal.expect("De code is K7QF-2M9X")
+            assert terminal.leave() == 0
+
+    def test_an_older_evi_says_what_it_cannot_do(self, contract: str) -> None:
+        with Terminal("--url", contract) as terminal:
+            terminal.ask("/sessions")
+            terminal.expect("Deze EVI kan dit nog niet: daar is een nieuwere versie voor nodig.")
+            assert terminal.leave() == 0

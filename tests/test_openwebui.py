@@ -168,6 +168,25 @@ class TestWhichChat:
         answered = send(user("hallo"), headers={"X-Session-ID": CHAT})
         assert (answered.status, Session.objects.count()) == (404, 0)
 
+    def test_a_program_may_make_up_the_id_of_a_new_session(self) -> None:
+        for _ in range(2):
+            answered = send(user("hallo"), headers={"X-Session-ID": CHAT, "X-EVI-New-Session": "true"})
+        session = Session.objects.get()
+        assert (answered.status, str(session.id), session.message_count) == (200, CHAT, 4)
+
+    def test_a_made_up_id_opens_nothing_of_anothers(self) -> None:
+        Session.objects.create(id=CHAT, user_id="bob")
+        answered = send(user("hallo"), headers={"X-Session-ID": CHAT, "X-EVI-New-Session": "true"})
+        assert (answered.status, Message.objects.count()) == (404, 0)
+
+    @pytest.mark.parametrize(
+        ("headers", "channel"),
+        [({"X-EVI-Client": "cli"}, "cli"), ({"X-EVI-Client": "x"}, "api"), ({}, "api")],
+    )
+    def test_the_terminal_is_a_channel_of_its_own(self, headers: dict[str, str], channel: str) -> None:
+        send(user("hallo"), headers=headers)
+        assert Session.objects.get().channel == channel
+
     @pytest.mark.parametrize("name", ["X-OpenWebUI-Chat-Id", "X-Session-ID"])
     def test_a_temporary_chat_ends_soon(self, name: str) -> None:
         headers = {**PERSON, name: "temporary:wcJ6Mw6ajlYYWzpAAAAH"}
@@ -400,6 +419,12 @@ class TestSourcesAndProgress:
         events = send(user("Hoe hoog mag een ladder zijn?"), headers=headers, stream=True).events
         assert all("choices" in event for event in events)
         assert events[-1]["citations"]
+
+    def test_evis_own_terminal_is_told_what_evi_does(self) -> None:
+        headers = {"X-EVI-Client": "cli"}
+        events = send(user("Hoe hoog mag een ladder zijn?"), headers=headers, stream=True).events
+        shown = [event["event"]["data"]["description"] for event in events if "status" in str(event.get("event"))]
+        assert shown == ["Zoekt in richtlijnen…", "In richtlijnen gezocht"]
 
     def test_an_answer_that_is_not_streamed_has_its_sources_too(self) -> None:
         assert [source["distances"] for source in turn("Hoe hoog mag een ladder zijn?").json["sources"]]

@@ -207,6 +207,75 @@ class TestList:
         assert get("/api/sessions", cursor=packed)["results"] == []
 
 
+class TestFilter:
+    ID = UUID("3f2a1b0c-5d6e-4f70-8a9b-0c1d2e3f4a5b")
+
+    @pytest.mark.parametrize("prefix", ["3f2a", "3F2A", "3f2a1b0c-5", "3f2a1b0c-5d6e-4f70-8a9b-0c1d2e3f4a5b"])
+    def test_the_beginning_of_an_id_finds_it(self, prefix: str, make_session: MakeSession) -> None:
+        make_session()
+        make_session(id=self.ID)
+        assert [session["id"] for session in get("/api/sessions", prefix=prefix)["results"]] == [str(self.ID)]
+
+    @pytest.mark.parametrize("prefix", ["3f2b", "3f2a-1b0c", "3f2a1b0c5", "----", "f2a1"])
+    def test_what_no_id_begins_with_finds_none(self, prefix: str, make_session: MakeSession) -> None:
+        make_session(id=self.ID)
+        assert get("/api/sessions", prefix=prefix)["results"] == []
+
+    def test_the_first_and_the_last_of_a_beginning_are_found(self, make_session: MakeSession) -> None:
+        ends = [UUID("3f2a0000-0000-4000-8000-000000000000"), UUID("3f2affff-ffff-4fff-bfff-ffffffffffff")]
+        for end in ends:
+            make_session(id=end)
+        found = get("/api/sessions", prefix="3f2a")["results"]
+        assert sorted(session["id"] for session in found) == [str(end) for end in ends]
+
+    def test_a_title_is_found_by_its_words(self, make_session: MakeSession) -> None:
+        make_session(title="Over steigers")
+        ladders = make_session(title="Werken op LADDERS, 100% veilig")
+        for words in ("ladders", "100% v"):
+            assert [session["id"] for session in get("/api/sessions", q=words)["results"]] == [str(ladders.id)]
+
+    def test_nothing_said_finds_everything(self, make_session: MakeSession) -> None:
+        make_session(title="Ladders")
+        assert len(get("/api/sessions", q="", prefix="", channel="")["results"]) == 1
+
+    def test_a_channel_has_its_own(self, make_session: MakeSession) -> None:
+        make_session()
+        terminal = make_session(channel="cli")
+        assert [session["id"] for session in get("/api/sessions", channel="cli")["results"]] == [str(terminal.id)]
+
+    def test_the_pages_keep_to_what_was_asked(self, make_session: MakeSession) -> None:
+        for days in range(6):
+            make_session(title="Ladders" if days % 2 else "Steigers", days_old=days)
+        first = get("/api/sessions", q="ladders", limit=2)
+        second = get(first["next"])
+        assert [len(page["results"]) for page in (first, second)] == [2, 1]
+        assert second["next"] is None
+        assert {each["title"] for page in (first, second) for each in page["results"]} == {"Ladders"}
+
+    def test_anothers_are_not_found(self, make_session: MakeSession, client_key: str) -> None:
+        make_session(id=self.ID, user_id="bob", title="Ladders")
+        for query in ({"prefix": "3f2a"}, {"q": "ladders"}, {"prefix": "3f2a", "user": "anna"}):
+            assert get("/api/sessions", **query)["results"] == []
+        assert call("GET", "/api/sessions?prefix=3f2a&user=bob", key=client_key)[1]["results"] == []
+
+    @pytest.mark.parametrize(
+        "query",
+        ["prefix=3f2", "prefix=3f2g", f"prefix={'a' * 37}", "prefix=3f2a%00", "q=%00", f"q={'x' * 201}", "channel=x"],
+    )
+    def test_what_makes_no_sense_is_refused(self, query: str) -> None:
+        status, said, _ = call("GET", f"/api/sessions?{query}")
+        assert (status, said["error"]) == (400, "Invalid request")
+        assert said["detail"].startswith(query.split("=")[0])
+
+    def test_a_beginning_is_looked_up_in_an_index(self, filled_database: UUID, client_key: str) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE sessions SET owner_id = (SELECT id FROM auth_user WHERE username = 'other')")
+            cursor.execute("ANALYZE sessions")
+        with CaptureQueriesContext(connection) as queries:
+            call("GET", "/api/sessions?prefix=3f2a", key=client_key)
+        assert "sessions_pkey" in plan_of(queries, "sessions")
+
+
 class TestRead:
     def test_it_is_told_by_its_id(self, make_session: MakeSession) -> None:
         session = make_session(title="Ladders")

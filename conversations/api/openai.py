@@ -179,7 +179,7 @@ def turn_of(
         user_id=person.user_id,
         person=person.about,
         in_line=client.in_line,
-        create_unknown=thread.is_openwebui or settings.EVI.unknown_session == "create",
+        create_unknown=thread.is_made_up or settings.EVI.unknown_session == "create",
         # A client that sends one message to a session leaves the history to EVI.
         is_whole_thread=thread.is_openwebui or bool(question.history),
         store=body.store is not False,

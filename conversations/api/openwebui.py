@@ -44,13 +44,11 @@ class Thread:
 
     session_id: UUID | None = None
     external_id: str = ""
-    # An id that OpenWebUI hands over is its own, and need not be known.
     is_openwebui: bool = False
+    # An id that OpenWebUI hands over is its own, as is one that a client made up for a new session; no need to know it.
+    is_made_up: bool = False
+    channel: Channel = Channel.API
     shows_events: bool = False
-
-    @property
-    def channel(self) -> Channel:
-        return Channel.OPENWEBUI if self.is_openwebui else Channel.API
 
     @property
     def lifetime(self) -> timedelta | None:
@@ -71,12 +69,15 @@ def thread_of(request: HttpRequest, *, tools: Sequence[Any]) -> Thread:
             f"A chat id has at most {MAX_ID_CHARS} characters, all of them printable.", param="X-OpenWebUI-Chat-Id"
         )
     is_uuid = bool(UUID4.fullmatch(thread_id))
+    is_terminal = header(request, "X-EVI-Client") == Channel.CLI and not is_openwebui
     return Thread(
         session_id=UUID(thread_id) if is_uuid else None,
         external_id=(thread_id.lower() if is_uuid else thread_id) if is_openwebui else "",
         is_openwebui=is_openwebui,
+        is_made_up=is_openwebui or header(request, "X-EVI-New-Session") == "true",
+        channel=Channel.OPENWEBUI if is_openwebui else Channel.CLI if is_terminal else Channel.API,
         # Programs can come through OpenWebUI as well, and would stumble over them: they have no chat and no such tools.
-        shows_events=is_openwebui and bool(thread_id or offers_built_in_tools(tools)),
+        shows_events=is_terminal or (is_openwebui and bool(thread_id or offers_built_in_tools(tools))),
     )
 
 
@@ -96,7 +97,7 @@ def task_of(request: HttpRequest, *, prompt: str, is_alone: bool) -> str:
 
 
 class Extras:
-    """What OpenWebUI is told beside the words: what is being done, and the sources. Other clients are told nothing."""
+    """What OpenWebUI and EVI's terminal are told beside the words: what is being done, and the sources."""
 
     def __init__(self, shows_events: bool) -> None:
         self.shows_events = shows_events

@@ -18,6 +18,21 @@ SESSION_HEADER: Schema = {
     "schema": {"type": "string"},
     "description": "A UUID of version 4. Left out: a new session, whose id comes back in the same header.",
 }
+NEW_SESSION_HEADER: Schema = {
+    "name": "X-EVI-New-Session",
+    "in": "header",
+    "schema": {"type": "string", "enum": ["true"]},
+    "description": "The id in X-Session-ID is one that the client made up: a session of that id is made if there is "
+    "none. A client that hangs up before it heard anything then knows the id all the same.",
+}
+CLIENT_HEADER: Schema = {
+    "name": "X-EVI-Client",
+    "in": "header",
+    "schema": {"type": "string", "enum": ["cli"]},
+    "description": "`cli` for EVI's own terminal: a session that it begins is of that channel, and a stream also tells "
+    'what EVI is doing: `data: {"event": {"type": "status", "data": {"description": "…", "done": false}}}`.',
+}
+ASKING_HEADERS = [SESSION_HEADER, NEW_SESSION_HEADER, CLIENT_HEADER]
 
 
 def describe_plain_views(result: Schema, generator: Any, request: Any, public: bool) -> Schema:
@@ -58,7 +73,7 @@ def _plain_paths() -> Schema:
                 "operationId": "create_chat_completion",
                 "summary": "Ask a question, as OpenAI's clients do",
                 "tags": ["v1"],
-                "parameters": [SESSION_HEADER],
+                "parameters": ASKING_HEADERS,
                 "requestBody": {"required": True, "content": {"application/json": {"schema": _ref(CompletionRequest)}}},
                 "responses": {
                     "200": {**_streamable("ChatCompletion", chunks), "headers": session_header},
@@ -73,7 +88,7 @@ def _plain_paths() -> Schema:
                 "description": "It goes on from `previous_response_id`, from any answer and not just the last, or at "
                 "the end of `conversation` (a session: `conv_…`, or its id). `store: false` stores and reads nothing.",
                 "tags": ["v1"],
-                "parameters": [SESSION_HEADER],
+                "parameters": ASKING_HEADERS,
                 "requestBody": {"required": True, "content": {"application/json": {"schema": _ref(ResponseRequest)}}},
                 "responses": {
                     "200": {**_streamable("Response", events), "headers": session_header},

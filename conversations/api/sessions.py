@@ -82,6 +82,27 @@ class SessionSerializer(serializers.ModelSerializer[Session]):
         read_only_fields = fields
 
 
+class SessionFilterSerializer(serializers.Serializer[Any]):
+    """Which sessions are asked for; all of them when nothing is said."""
+
+    prefix = serializers.RegexField(
+        "^[0-9a-fA-F-]{4,36}$", required=False, help_text="How the id begins: 4 to 36 characters of it."
+    )
+    q = serializers.CharField(
+        required=False, allow_blank=True, max_length=MAX_TITLE_CHARS, help_text="What the title contains."
+    )
+    channel = serializers.ChoiceField(Channel.choices, required=False, help_text="Where it began.")
+
+    def chosen(self, sessions: SessionQuerySet) -> SessionQuerySet:
+        self.is_valid(raise_exception=True)
+        wanted = self.validated_data
+        if prefix := wanted.get("prefix"):
+            sessions = sessions.id_begins_with(prefix.lower())
+        if words := wanted.get("q"):
+            sessions = sessions.titled(words)
+        return sessions.filter(channel=wanted["channel"]) if "channel" in wanted else sessions
+
+
 class SessionChangesSerializer(serializers.Serializer[Any]):
     title = serializers.CharField(required=False, allow_blank=True, max_length=MAX_TITLE_CHARS)
     pinned = serializers.BooleanField(required=False)
@@ -222,12 +243,13 @@ class SessionListView(SessionsAPIView):
     @extend_schema(
         operation_id="list_sessions",
         summary="Your sessions, the one used last first",
-        parameters=[USER],
+        parameters=[USER, SessionFilterSerializer],
         responses={200: SessionSerializer(many=True), **refusals()},
     )
     def get(self, request: Request) -> Response:
         pages = self.pagination_class()
-        sessions = pages.paginate_queryset(self.sessions().select_related("summary"), request, view=self)
+        chosen = SessionFilterSerializer(data=request.query_params).chosen(self.sessions().select_related("summary"))
+        sessions = pages.paginate_queryset(chosen, request, view=self)
         return pages.get_paginated_response(SessionSerializer(sessions, many=True).data)
 
 

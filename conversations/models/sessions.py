@@ -34,6 +34,8 @@ from conversations.models.statements import (
     TOUCH,
 )
 
+LOWEST_ID, HIGHEST_ID = str(UUID(int=0)), str(UUID(int=2**128 - 1))
+
 
 class Channel(models.TextChoices):
     API = "api", "API"
@@ -82,6 +84,18 @@ class SessionQuerySet(models.QuerySet["Session"]):
     def for_owner(self, owner_id: int | None, *, user_id: str = "") -> SessionQuerySet:
         """The sessions of one person behind one client; both must match."""
         return self.filter(owner_id=owner_id, user_id=user_id)
+
+    def id_begins_with(self, prefix: str) -> SessionQuerySet:
+        """Those whose id, as it is written, begins so; as a range, because the index on ids knows no text."""
+        first, last = prefix + LOWEST_ID[len(prefix) :], prefix + HIGHEST_ID[len(prefix) :]
+        try:
+            is_beginning = str(UUID(first)) == first
+        except ValueError:
+            is_beginning = False
+        return self.filter(id__range=(first, last)) if is_beginning else self.none()
+
+    def titled(self, words: str) -> SessionQuerySet:
+        return self.filter(title__icontains=words)
 
     def pinned(self) -> SessionQuerySet:
         return self.filter(pinned=True)
