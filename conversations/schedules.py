@@ -18,8 +18,20 @@ def at_night() -> datetime:
     return tonight if tonight > now else tonight + timedelta(days=1)
 
 
+def first_run(wanted: dict[str, Any]) -> datetime:
+    """What runs once a day does so at night; anything else begins at once."""
+    return at_night() if wanted["schedule_type"] == Schedule.DAILY else timezone.now()
+
+
 SCHEDULES: dict[str, dict[str, Any]] = {
     "evi: clean up sessions": {"func": "conversations.tasks.cleanup_sessions", "schedule_type": Schedule.DAILY},
+    "evi: answer Telegram": {
+        "func": "conversations.tasks.answer_telegram",
+        "schedule_type": Schedule.MINUTES,
+        "minutes": 1,
+        # Its results are of no interest, and would push those of the others out of the list.
+        "kwargs": "q_options={'save': False}",
+    },
 }
 
 
@@ -31,7 +43,7 @@ def register_schedules() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
     for name, wanted in SCHEDULES.items():
         first, *surplus = Schedule.objects.filter(name=name).order_by("id") or [
-            Schedule(name=name, next_run=at_night(), repeats=-1)
+            Schedule(name=name, next_run=first_run(wanted), repeats=-1)
         ]
         for field, value in wanted.items():
             setattr(first, field, value)

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import jwt
 from django.conf import settings
-from django.core.cache import cache
 from django.core.exceptions import RequestDataTooBig
 from django.db.models import Q
 from django.http import HttpRequest
@@ -21,8 +20,8 @@ from conversations.errors import (
     InvalidSessionIdError,
     NotAuthenticatedError,
     TooLargeError,
-    TooManyRequestsError,
 )
+from conversations.limits import count
 from conversations.models import ApiKey, without_unstorable
 
 UUID4 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -171,8 +170,4 @@ def _is_loopback(address: str) -> bool:
 
 def _count(client: Client) -> None:
     """Refuse a client that asks too much; counted for each process, in windows of a minute."""
-    now = timezone.now()
-    window = f"requests:{client.owner_id}:{now:%Y%m%d%H%M}"
-    cache.add(window, 0, timeout=60)
-    if cache.incr(window) > settings.EVI.rate_limit:
-        raise TooManyRequestsError(retry_after=60 - now.second)
+    count(f"requests:{client.owner_id}", most=settings.EVI.rate_limit)

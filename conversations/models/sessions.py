@@ -26,6 +26,8 @@ from conversations.models.messages import (
 )
 from conversations.models.statements import AT_ITS_PLACE, BEGIN_TURN, CREATE_OR_TOUCH, FINISH_TURN, LOCK, TOUCH
 
+LOWEST_ID, HIGHEST_ID = str(UUID(int=0)), str(UUID(int=2**128 - 1))
+
 
 class Channel(models.TextChoices):
     API = "api", "API"
@@ -72,6 +74,15 @@ class SessionQuerySet(models.QuerySet["Session"]):
     def for_owner(self, owner_id: int | None, *, user_id: str = "") -> SessionQuerySet:
         """The sessions of one person behind one client; both must match."""
         return self.filter(owner_id=owner_id, user_id=user_id)
+
+    def id_begins_with(self, prefix: str) -> SessionQuerySet:
+        """Those whose id, as it is written, begins so; as a range, because the index on ids knows no text."""
+        first, last = prefix + LOWEST_ID[len(prefix) :], prefix + HIGHEST_ID[len(prefix) :]
+        try:
+            is_beginning = str(UUID(first)) == first
+        except ValueError:
+            is_beginning = False
+        return self.filter(id__range=(first, last)) if is_beginning else self.none()
 
     def pinned(self) -> SessionQuerySet:
         return self.filter(pinned=True)
