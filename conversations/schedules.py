@@ -1,5 +1,6 @@
 """The schedules EVI needs, kept in the database for django-q2."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,8 +19,7 @@ def at_night() -> datetime:
     return tonight if tonight > now else tonight + timedelta(days=1)
 
 
-def first_run(wanted: dict[str, Any]) -> datetime:
-    """What runs once a day does so at night; anything else begins at once."""
+def first_run(wanted: Mapping[str, Any]) -> datetime:
     return at_night() if wanted["schedule_type"] == Schedule.DAILY else timezone.now()
 
 

@@ -2,8 +2,9 @@
 
 from dataclasses import asdict
 
+from django.conf import settings
+
 from conversations import retention
-from conversations.api.telegram import inbox
 
 
 def cleanup_sessions() -> dict[str, int]:
@@ -13,4 +14,9 @@ def cleanup_sessions() -> dict[str, int]:
 
 def answer_telegram() -> int:
     """Each minute: what Telegram brought to a process that died, or could not be delivered. How many there were."""
+    if not settings.EVI.telegram_token:
+        return 0
+    # It takes seconds to import, and an EVI without Telegram has no use for it.
+    from conversations.api.telegram import inbox
+
     return inbox.answer_what_was_left()

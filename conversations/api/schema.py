@@ -128,7 +128,7 @@ def _plain_paths() -> Schema:
             "post": {
                 "operationId": "telegram_webhook",
                 "summary": "Where Telegram brings messages; nobody else has anything to do here",
-                "tags": ["telegram"],
+                "tags": ["site"],
                 "security": [{"telegram": []}],
                 "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
                 "responses": {

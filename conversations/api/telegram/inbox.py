@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from aiogram.exceptions import (
+    TelegramBadRequest,
     TelegramForbiddenError,
     TelegramMigrateToChat,
     TelegramNetworkError,
@@ -22,14 +23,14 @@ from aiogram.exceptions import (
     TelegramServerError,
 )
 from aiogram.types import Update
-from django.conf import settings
 from django.db import DataError
 from pydantic import ValidationError
 
 from agentbridge.database import in_database
 from conversations.api.telegram import replies
-from conversations.api.telegram.bot import bot_id, owner_id, telegram_bot
-from conversations.api.telegram.messages import Place, place_of
+from conversations.api.telegram.bot import telegram_bot
+from conversations.api.telegram.messages import Place, is_beginning, place_of
+from conversations.api.telegram.setup import bot_id, is_allowed, owner_id
 from conversations.errors import BadRequestError
 from conversations.models import TelegramUpdate
 
@@ -53,7 +54,9 @@ async def receive(content: dict[str, Any]) -> None:
         # Telegram would bring it again for a day, and it would be as strange then.
         logger.warning("Telegram brought an update that EVI does not understand: %d problems", error.error_count())
         return
-    if place := place_of(update):
+    place = place_of(update)
+    # Strangers learn how to come in, and otherwise leave nothing behind.
+    if place and (is_allowed(place.chat_id) or is_beginning(update)):
         await in_database(_store, content, update_id=update.update_id, place=place)
 
 
@@ -86,8 +89,6 @@ async def until_done() -> None:
 
 def answer_what_was_left() -> int:
     """What the worker does each minute: answer what no web process is at any more. Returns how many it took up."""
-    if not settings.EVI.telegram_token:
-        return 0
     TelegramUpdate.objects.forget_old()
     return _runner.run(_answer_all())
 
@@ -130,6 +131,9 @@ async def _answer(update: TelegramUpdate) -> None:
             await replies.respond(update)
     except (TelegramForbiddenError, TelegramMigrateToChat) as error:
         logger.info("Telegram: chat %d is closed to EVI: %s", update.chat_id, error.message)
+    except TelegramBadRequest as error:
+        # It would be refused the next time as well.
+        logger.error("Telegram refused an answer in chat %d: %s", update.chat_id, error.message)
     except TelegramRetryAfter as error:
         pause = error.retry_after
     except (TelegramNetworkError, TelegramServerError) as error:

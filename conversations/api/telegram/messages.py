@@ -86,6 +86,12 @@ def place_of(update: Update) -> Place | None:
     )
 
 
+def is_beginning(update: Update) -> bool:
+    """Whether somebody opens the chat with the bot."""
+    command = COMMAND.fullmatch((update.message and update.message.text) or "")
+    return bool(command and command[1].lower() == "start")
+
+
 def asked_in(message: Message, *, me: User) -> Asked | None:
     """What a message asks of EVI. None: it says nothing to EVI."""
     if message.from_user and message.from_user.is_bot:

@@ -10,7 +10,8 @@ from aiogram import Bot
 from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter, TelegramServerError
 
 from conversations.api.telegram import inbox
-from conversations.api.telegram.bot import UPDATES, set_commands
+from conversations.api.telegram.bot import set_commands
+from conversations.api.telegram.setup import UPDATES
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from agentbridge.database import in_database
 from agentbridge.history import Image
 from conversations.api.telegram import threads
 from conversations.api.telegram.answers import answer_in_pieces
-from conversations.api.telegram.bot import is_allowed, owner_id, telegram_bot
+from conversations.api.telegram.bot import telegram_bot
 from conversations.api.telegram.commands import perform
 from conversations.api.telegram.messages import (
     Asked,
@@ -28,6 +28,7 @@ from conversations.api.telegram.messages import (
     person_of,
     place_of,
 )
+from conversations.api.telegram.setup import is_allowed, owner_id
 from conversations.api.telegram.talk import Talk
 from conversations.errors import EviError
 from conversations.limits import count
@@ -81,15 +82,13 @@ async def respond(update: TelegramUpdate) -> None:
         asked = asked_in(message, me=await bot.me())
     if asked is None:
         return
-    if not is_allowed(place.chat_id):
-        logger.info("Telegram: chat %d is not among EVI_TELEGRAM_CHATS", place.chat_id)
-        if asked == Command("start"):
-            await talk.say(NOT_ALLOWED.format(chat_id=place.chat_id))
-        return
     try:
         if update.attempts == 1:
             count(f"telegram:{place.chat_id}", most=settings.EVI.rate_limit)
         match asked:
+            case _ if not is_allowed(place.chat_id):
+                logger.info("Telegram: chat %d is not among EVI_TELEGRAM_CHATS", place.chat_id)
+                await talk.say(NOT_ALLOWED.format(chat_id=place.chat_id))
             case Command():
                 await perform(asked, talk)
             case Question():

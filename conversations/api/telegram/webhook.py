@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from importlib import import_module
 from typing import Any
 
 from django.conf import settings
@@ -13,8 +15,7 @@ from django.utils.crypto import constant_time_compare
 from django.views.decorators.csrf import csrf_exempt
 
 from conversations.api.access import check_size
-from conversations.api.telegram import inbox
-from conversations.api.telegram.bot import BotSettingsError, webhook_secret
+from conversations.api.telegram.setup import BotSettingsError, webhook_secret
 from conversations.errors import BadRequestError, DatabaseAwayError, EviError, NotAuthenticatedError, NotFoundError
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,10 @@ async def webhook(request: HttpRequest) -> JsonResponse:
             return JsonResponse(
                 {"error": "Method not allowed", "detail": "Use POST."}, status=405, headers={"Allow": "POST"}
             )
-        await inbox.receive(_read(request))
+        update = _read(request)
+        # The first time it takes seconds, and nobody else shall wait for that.
+        inbox = await asyncio.to_thread(import_module, "conversations.api.telegram.inbox")
+        await inbox.receive(update)
     except EviError as error:
         refused = error
     except BotSettingsError as error:

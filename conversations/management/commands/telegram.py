@@ -9,8 +9,9 @@ from aiogram.exceptions import TelegramAPIError, TelegramConflictError, Telegram
 from django.core.management import BaseCommand, CommandError
 from django.urls import reverse
 
-from conversations.api.telegram.bot import BotSettingsError, check_settings, set_webhook, telegram_bot
+from conversations.api.telegram.bot import set_webhook, telegram_bot
 from conversations.api.telegram.polling import poll
+from conversations.api.telegram.setup import BotSettingsError, check_settings
 
 
 class Command(BaseCommand):
