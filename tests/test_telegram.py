@@ -116,7 +116,7 @@ class Phone:
 
     def message(self, text: str = "", **fields: Any) -> dict[str, Any]:
         said: dict[str, Any] = {"text": text} if text else {}
-        if names := re.finditer(r"(?<![/\w])@\w+", text):
+        if names := list(re.finditer(r"(?<![/\w])@\w+", text)):
             # These are ASCII, so that characters and Telegram's units are the same.
             said["entities"] = [{"type": "mention", "offset": name.start(), "length": len(name[0])} for name in names]
         return {"message_id": next(numbers), "date": 1, "chat": self.chat, "from": self.sender, **said, **fields}
@@ -647,7 +647,7 @@ class TestCommandLine:
 def test_poll_fetches_and_answers_until_it_is_stopped(
     site: TelegramSite, phone: Phone, api: BotAPI, stub: StubModel
 ) -> None:
-    photo = {"photo": [{"file_id": "photo", "file_unique_id": "p", "width": 1, "height": 1}]}
+    photo: dict[str, Any] = {"photo": [{"file_id": "photo", "file_unique_id": "p", "width": 1, "height": 1}]}
     process = site.manage("telegram", "poll", EVI_MODEL_SEES_IMAGES="true")
     try:
         api.updates.append(phone.update(phone.message("een")))
