@@ -37,9 +37,9 @@ from conversations.models import TelegramUpdate
 logger = logging.getLogger(__name__)
 
 KEEP_EVERY_SECONDS = 10
-# With a pause that doubles after each: some two hours. After that nobody waits for it any more.
-MAX_ATTEMPTS = 9
-FIRST_PAUSE_SECONDS = 15
+# With a pause that doubles after each, from 40 seconds on: some three hours. Then nobody waits for it any more.
+MAX_ATTEMPTS = 8
+PAUSE_SECONDS = 20
 
 _under_way: set[asyncio.Task[None]] = set()
 # The worker's. One for good, because the model's connections belong to the loop that they were made in.
@@ -137,10 +137,10 @@ async def _answer(update: TelegramUpdate) -> None:
     except TelegramRetryAfter as error:
         pause = error.retry_after
     except (TelegramNetworkError, TelegramServerError) as error:
-        pause = FIRST_PAUSE_SECONDS * 2**update.attempts
+        pause = PAUSE_SECONDS * 2**update.attempts
         logger.warning("Telegram cannot be reached (%s); update %s waits %.0f seconds", error.label, update, pause)
     except Exception:
-        pause = FIRST_PAUSE_SECONDS * 2**update.attempts
+        pause = PAUSE_SECONDS * 2**update.attempts
         logger.exception("Telegram: update %s failed; it waits %.0f seconds", update, pause)
     finally:
         keeping.cancel()
