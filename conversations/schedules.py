@@ -30,6 +30,13 @@ SCHEDULES: dict[str, dict[str, Any]] = {
         "schedule_type": Schedule.MINUTES,
         "minutes": 5,
     },
+    "evi: answer Telegram": {
+        "func": "conversations.tasks.answer_telegram",
+        "schedule_type": Schedule.MINUTES,
+        "minutes": 1,
+        # Its results are of no interest, and would push those of the others out of the list.
+        "kwargs": "q_options={'save': False}",
+    },
 }
 
 

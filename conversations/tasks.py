@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from asgiref.sync import async_to_sync
+from django.conf import settings
 
 from conversations import retention, summaries
 
@@ -15,3 +16,13 @@ def cleanup_sessions() -> dict[str, int]:
 def summarize_sessions() -> dict[str, int]:
     """The sessions that nobody uses any more, a few minutes' worth of them."""
     return asdict(async_to_sync(summaries.summarize_idle_sessions)())
+
+
+def answer_telegram() -> int:
+    """Each minute: what Telegram brought to a process that died, or could not be delivered. How many there were."""
+    if not settings.EVI.telegram_token:
+        return 0
+    # It takes seconds to import, and an EVI without Telegram has no use for it.
+    from conversations.api.telegram import inbox
+
+    return inbox.answer_what_was_left()

@@ -1,7 +1,8 @@
 from django.urls import path, re_path
 from django.views.generic import TemplateView
 
-from conversations.api import chat, facts, openai, responses, sessions, sources
+from conversations.api import chat, facts, handovers, openai, responses, sessions, sources
+from conversations.api.telegram import webhook as telegram
 
 urlpatterns = [
     path("", TemplateView.as_view(template_name="conversations/home.html"), name="home"),
@@ -19,5 +20,8 @@ urlpatterns = [
     path("api/sessions/<str:session_id>/export", sessions.SessionExportView.as_view()),
     path("api/facts", facts.FactListView.as_view()),
     path("api/facts/<str:fact_id>", facts.FactView.as_view()),
+    path("api/sessions/<str:session_id>/handover", handovers.SessionHandoverView.as_view()),
+    path("api/handover", handovers.HandoverView.as_view()),
+    path("telegram/webhook", telegram.webhook, name="telegram-webhook"),
     path("api/sources/<str:source_id>", sources.SourceView.as_view()),
 ]

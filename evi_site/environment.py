@@ -33,6 +33,8 @@ SECRET_VARIABLES = {
     "EVI_MODEL_API_KEY",
     "EVI_EMBEDDING_API_KEY",
     "EVI_OPENWEBUI_JWT_SECRET",
+    "EVI_TELEGRAM_TOKEN",
+    "EVI_TELEGRAM_SECRET",
 }
 
 
@@ -80,10 +82,15 @@ class Environment(BaseSettings):
     max_messages: int = Field(1000, ge=1)
     rate_limit: int = Field(120, ge=1)
     openwebui_jwt_secret: str = ""
+    telegram_token: str = ""
+    telegram_secret: str = ""
+    telegram_chats: Annotated[list[str], NoDecode] = []
+    telegram_client: str = "default"
+    telegram_api_url: str = "https://api.telegram.org"
     temporary_hours: int = Field(24, ge=1, le=8760)
     retention_days: int = Field(30, ge=0, le=36500)
 
-    @field_validator("allowed_hosts", "model_fallbacks", mode="before")
+    @field_validator("allowed_hosts", "model_fallbacks", "telegram_chats", mode="before")
     @classmethod
     def _split_at_commas(cls, value: object) -> object:
         return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
@@ -94,6 +101,35 @@ class Environment(BaseSettings):
         if value not in available_timezones():
             raise ValueError("it must be a time zone such as Europe/Amsterdam")
         return value
+
+    @field_validator("telegram_token")
+    @classmethod
+    def _as_botfather_gives_it(cls, value: str) -> str:
+        if value and not re.fullmatch(r"\d{1,18}:[\w-]+", value, re.ASCII):
+            raise ValueError("it must be a token as @BotFather gives it: a number, a colon, and letters")
+        return value
+
+    @field_validator("telegram_secret")
+    @classmethod
+    def _as_telegram_takes_it(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[\w-]{16,256}", value, re.ASCII):
+            raise ValueError("it must be 16 to 256 letters, digits, _ and -")
+        return value
+
+    @field_validator("telegram_chats")
+    @classmethod
+    def _chat_numbers(cls, value: list[str]) -> list[str]:
+        if wrong := [chat for chat in value if not re.fullmatch(r"\*|-?\d{1,18}", chat, re.ASCII)]:
+            raise ValueError(f"{wrong[0]!r} is no chat: chats are numbers, separated by commas, or * for everybody")
+        return value
+
+    @field_validator("telegram_api_url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        url = urlsplit(value)
+        if url.scheme not in {"http", "https"} or not url.hostname or set("{}?#") & set(value):
+            raise ValueError("it must be an address such as https://api.telegram.org")
+        return value.rstrip("/")
 
     @field_validator("data_dir", "secrets_dir")
     @classmethod

@@ -11,18 +11,17 @@ from uuid import UUID
 import jwt
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.core.exceptions import RequestDataTooBig
 from django.db.models import Q
 from django.http import HttpRequest
 from django.utils import timezone
 
+from conversations import limits
 from conversations.errors import (
     BadRequestError,
     InvalidSessionIdError,
     NotAuthenticatedError,
     TooLargeError,
-    TooManyRequestsError,
 )
 from conversations.models import ApiKey, without_unstorable
 
@@ -175,8 +174,4 @@ def _is_loopback(address: str) -> bool:
 
 def _count(client: Client) -> None:
     """Refuse a client that asks too much; counted for each process, in windows of a minute."""
-    now = timezone.now()
-    window = f"requests:{client.owner_id}:{now:%Y%m%d%H%M}"
-    cache.add(window, 0, timeout=60)
-    if cache.incr(window) > settings.EVI.rate_limit:
-        raise TooManyRequestsError(retry_after=60 - now.second)
+    limits.count(f"requests:{client.owner_id}", most=settings.EVI.rate_limit)

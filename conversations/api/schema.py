@@ -12,6 +12,7 @@ Schema = dict[str, Any]
 STRING: Schema = {"type": "string"}
 INTEGER: Schema = {"type": "integer"}
 CITATIONS: Schema = {"type": "array", "items": {"$ref": "#/components/schemas/Citation"}}
+EMPTY: Schema = {"application/json": {"schema": {"type": "object", "maxProperties": 0}}}
 SESSION_HEADER: Schema = {
     "name": "X-Session-ID",
     "in": "header",
@@ -44,6 +45,12 @@ def describe_plain_views(result: Schema, generator: Any, request: Any, public: b
         "type": "http",
         "scheme": "bearer",
         "description": "An API key: manage.py create_api_key NAME. In development, this machine needs none.",
+    }
+    components["securitySchemes"]["telegram"] = {
+        "type": "apiKey",
+        "in": "header",
+        "name": "X-Telegram-Bot-Api-Secret-Token",
+        "description": "What Telegram was given with the webhook.",
     }
     result["security"] = [{"bearer": []}]
     result["paths"] = dict(sorted({**result["paths"], **_plain_paths()}.items()))
@@ -130,6 +137,28 @@ def _plain_paths() -> Schema:
                 "tags": ["v1"],
                 "parameters": [model_id],
                 "responses": {"200": _json("The model", "Model"), **_openai_errors(401, 404, 429, 503)},
+            }
+        },
+        "/telegram/webhook": {
+            "post": {
+                "operationId": "telegram_webhook",
+                "summary": "Where Telegram brings messages; nobody else has anything to do here",
+                "tags": ["site"],
+                "security": [{"telegram": []}],
+                "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
+                "responses": {
+                    "200": {"description": "It is kept, and will be answered", "content": EMPTY},
+                    **{
+                        status: _json(description, "Error")
+                        for status, description in {
+                            "400": "The body is no update",
+                            "401": "The secret is not the one that was set with the webhook",
+                            "404": "This EVI has no Telegram bot",
+                            "413": "The body is too large",
+                            "503": "EVI cannot keep it now; Telegram brings it again",
+                        }.items()
+                    },
+                },
             }
         },
         "/healthz": _open("healthz", "Whether the process answers", {"200": health["200"]}),

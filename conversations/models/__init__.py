@@ -1,6 +1,7 @@
 """Conversations as rows. The rules live in the database, so that they hold for `psql` as well."""
 
 from conversations.models.audit import Action, AuditEntry
+from conversations.models.handovers import Handover, HandoverQuerySet
 from conversations.models.keys import ApiKey, ApiKeyQuerySet
 from conversations.models.memory import MAX_FACT_CHARS, Fact, FactQuerySet, FactSource, FactStatus, Summary
 from conversations.models.messages import (
@@ -24,6 +25,7 @@ from conversations.models.sessions import (
     SessionQuerySet,
     TurnStart,
 )
+from conversations.models.telegram import TelegramUpdate, TelegramUpdateQuerySet
 
 __all__ = [
     "MAX_CONTEXT_MESSAGES",
@@ -41,6 +43,8 @@ __all__ = [
     "FactQuerySet",
     "FactSource",
     "FactStatus",
+    "Handover",
+    "HandoverQuerySet",
     "Message",
     "MessageQuerySet",
     "Place",
@@ -49,6 +53,8 @@ __all__ = [
     "SessionQuerySet",
     "Status",
     "Summary",
+    "TelegramUpdate",
+    "TelegramUpdateQuerySet",
     "TurnStart",
     "checked_limit",
     "storable",
