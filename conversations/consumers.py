@@ -40,8 +40,8 @@ MAX_SOCKETS_OF_A_CALLER = 50
 MAX_TURNS_OF_A_SOCKET = 4
 # A client that has got so many frames wrong in a row does not learn from being told.
 MAX_MISTAKES = 100
-# Of WebSocket's own: what was sent cannot be accepted; come back later. And HTTP's, in the room for applications.
-UNACCEPTABLE, TRY_LATER, NOT_SIGNED_IN = 1008, 1013, 4401
+# HTTP's, in the room that WebSocket has for applications.
+UNACCEPTABLE, NOT_SIGNED_IN, TRY_LATER = 4400, 4401, 4429
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 # As many as a page shows; whoever was away for longer loads the page again.
 MOST_MESSAGES = 100
-# Of WebSocket's own: come back later. And HTTP's, in the room for applications.
-TRY_LATER, NOT_ALLOWED = 1013, 4403
+# HTTP's, in the room that WebSocket has for applications.
+NOT_ALLOWED, TRY_LATER = 4403, 4503
 
 
 class WatchingConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels has no types

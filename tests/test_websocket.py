@@ -452,7 +452,7 @@ class TestLimits:
         opened = [signed_in(sockets, site, key) for _ in range(50)]
         refused = sockets.open(f"{site.url}/ws/chat/", Authorization=f"Bearer {key}")
         assert refused.next()["code"] == "too_many_connections"
-        assert refused.end() == 1013
+        assert refused.end() == 4429
         opened.pop().close()
         wait_for(lambda: _can_open(sockets, site, key))
         for chat in opened:
