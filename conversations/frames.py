@@ -21,6 +21,8 @@ def _hyphenated(text: object) -> object:
     return text
 
 
+# A stored answer comes as one event, and is told in as many pieces as its reader takes in.
+MOST_CHARS = 4000
 Id = Annotated[UUID, BeforeValidator(_hyphenated)]
 
 
@@ -152,10 +154,13 @@ class Telling:
                 self._when_done = done
                 yield {"type": "status", "text": text, "done": False}
             case Delta(text=text):
-                new = text[max(0, self.skipped - self.sent) :]
-                self.sent += len(text)
-                if new:
-                    yield {"type": "delta", "text": new, "received": self.sent}
+                known = min(len(text), max(0, self.skipped - self.sent))
+                end = self.sent + len(text)
+                self.sent += known
+                while self.sent < end:
+                    piece = text[len(text) - (end - self.sent) :][:MOST_CHARS]
+                    self.sent += len(piece)
+                    yield {"type": "delta", "text": piece, "received": self.sent}
             case Reply():
                 for citation in event.citations:
                     yield {"type": "citation", "citation": citation}

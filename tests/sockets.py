@@ -94,7 +94,7 @@ class Socket:
 
 @contextmanager
 def deaf(port: int, path: str) -> Iterator[socket.socket]:
-    """A connection that has been opened and is never read from."""
+    """A connection that has been opened, and is not read from any more."""
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", port))
@@ -103,6 +103,8 @@ def deaf(port: int, path: str) -> Iterator[socket.socket]:
             f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             f"Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
         )
+        while b"ready" not in connection.recv(4096):
+            pass
         yield connection
 
 
