@@ -15,9 +15,11 @@ from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from conversations.models import Message, Session
 from evi_site.postgres.layer import PostgresLayer
+from tests.openwebui import launch_chromium
 from tests.processes import free_port
 from tests.sockets import Socket, Sockets
 from tests.stub_model import StubModel
@@ -54,6 +56,16 @@ def sockets() -> Iterator[Sockets]:
     sockets = Sockets()
     yield sockets
     sockets.close()
+
+
+@pytest.fixture(scope="module")
+def browser(database_url: str) -> Iterator[Browser]:
+    with pytest.MonkeyPatch.context() as patch:
+        # Its loop belongs to this thread, and Django takes the thread for an asynchronous one.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        with sync_playwright() as playwright, launch_chromium(playwright) as browser:
+            yield browser
+            connection.close()
 
 
 @pytest.fixture(autouse=True)
@@ -317,6 +329,79 @@ def _kill_listeners() -> None:
             )
     finally:
         connection.close()
+
+
+@pytest.mark.skipif(not shutil.which("chromium"), reason="apt-get install chromium")
+class TestPages:
+    """The same in a browser."""
+
+    def open(self, browser: Browser, site: Site, path: str, user: User) -> Page:
+        name, _, value = cookie_of(user).partition("=")
+        context = browser.new_context(reduced_motion="reduce")
+        context.add_cookies([{"name": name, "value": value, "url": site.url}])
+        page = context.new_page()
+        page.set_default_timeout(20_000)
+        page.goto(site.url + path)
+        return page
+
+    def test_an_answer_grows_on_an_open_page_and_nothing_in_it_becomes_markup(
+        self, browser: Browser, sockets: Sockets, site: Site, elsewhere: Site, stub: StubModel
+    ) -> None:
+        chat, session_id = begin(sockets, site, "one")
+        chat.until("done")
+        user = staff("view_session", "view_message")
+        page = self.open(browser, elsewhere, f"/admin/conversations/session/{session_id}/change/", user)
+        conversation = page.locator("#conversation")
+        expect(conversation).to_have_attribute("data-live-state", "connected")
+        expect(conversation.locator("li")).to_have_count(0)
+        chat.send(type="ask", id=str(uuid4()), text="wait <img src=x onerror=alert(1)>", session_id=session_id)
+        expect(conversation.locator("li.growing .text")).to_have_text("You said: ")
+        stub.go_on.set()
+        expect(conversation.locator("li.growing")).to_have_count(0)
+        expect(conversation.locator(".text")).to_have_text(
+            ["wait <img src=x onerror=alert(1)>", "You said: wait <img src=x onerror=alert(1)>"]
+        )
+        assert conversation.locator("img").count() == 0
+        page.context.close()
+        chat.close()
+
+    def test_a_page_whose_server_was_away_catches_up(
+        self, browser: Browser, sockets: Sockets, site: Site, database_url: str, stub: StubModel
+    ) -> None:
+        restarted = Site(database_url, stub)
+        chat, session_id = begin(sockets, site, "one")
+        chat.until("done")
+        user = staff("view_session", "view_message")
+        page = self.open(browser, restarted, f"/admin/conversations/session/{session_id}/change/", user)
+        conversation = page.locator("#conversation")
+        expect(conversation).to_have_attribute("data-live-state", "connected")
+        restarted.stop()
+        expect(conversation).to_have_attribute("data-live-state", "away")
+        chat.send(type="ask", id=str(uuid4()), text="two", session_id=session_id)
+        chat.until("done")
+        restarted.start()
+        expect(conversation.locator(".text")).to_have_text(["two", "You said: two "])
+        page.context.close()
+        restarted.stop()
+        chat.close()
+
+    def test_the_panel_lists_what_is_being_answered(
+        self, browser: Browser, sockets: Sockets, site: Site, elsewhere: Site, stub: StubModel
+    ) -> None:
+        user = staff("view_session", "view_message")
+        page = self.open(browser, elsewhere, "/healthz", user)
+        panel = '<!doctype html><div id="now" data-live-now></div><script src="/static/conversations/live.js"></script>'
+        page.route("**/panel", lambda route: route.fulfill(body=panel, content_type="text/html"))
+        page.goto(f"{elsewhere.url}/panel")
+        expect(page.locator("#now")).to_have_attribute("data-live-state", "connected")
+        chat, _ = begin(sockets, site, "wait")
+        expect(page.locator("#now p")).to_have_text("Nu één antwoord onderweg.")
+        expect(page.locator("#now td").nth(1)).to_have_text("Webpagina")
+        stub.go_on.set()
+        expect(page.locator("#now tr")).to_have_count(1)
+        expect(page.locator("#now p")).to_have_text("Nu geen antwoorden onderweg.")
+        page.context.close()
+        chat.close()
 
 
 @pytest.mark.skipif(not shutil.which("redis-server"), reason="apt-get install redis-server")

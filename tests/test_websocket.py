@@ -479,13 +479,13 @@ def test_readers_that_do_not_read_cost_no_memory_and_hold_nobody_up(
     resume = json.dumps({"type": "resume", "id": question_id, "text": "wait and pour out 2000000"})
     authenticate = json.dumps({"type": "authenticate", "key": key, "user": ""})
     with ExitStack() as stack:
-        for _ in range(20):
+        for _ in range(40):
             connection = stack.enter_context(deaf(site.port, "/ws/chat/"))
             write_text(connection, authenticate.ljust(130))
             write_text(connection, resume.ljust(130))
         stub.go_on.set()
         assert len(text_of(chat.until("done"))) == 2_000_000
-        assert memory_of(site) - before < 20_000_000
+        assert memory_of(site) - before < 25_000_000
 
 
 def memory_of(site: Site) -> int:
