@@ -23,7 +23,7 @@ MESSAGES_A_STATEMENT = 200_000
 FILLED_WITH = "Wat moet ik meenemen? " * 10
 
 # A fresh checkout's settings, whatever this machine's environment says; the scripts can import models at once.
-for name in [name for name in os.environ if name.startswith("EVI_") or name == "DATABASE_URL"]:
+for name in [name for name in os.environ if name.startswith("EVI_") or name in ("DATABASE_URL", "REDIS_URL")]:
     del os.environ[name]
 Environment.model_config["env_file"] = None
 scratch = tempfile.TemporaryDirectory(prefix="evi-bench-")

@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError
+from django.utils import timezone
 from pydantic_ai import exceptions as model_errors
 
 from agentbridge import agent
@@ -28,6 +29,7 @@ from conversations.errors import (
     ModelTimeoutError,
     ModelUnavailableError,
 )
+from conversations.live import announcer
 from conversations.models import Message, Role, Session, Status
 from conversations.openings import (
     LOOK_AGAIN_SECONDS,
@@ -88,7 +90,7 @@ Event = Started | Progress | Delta | Reply
 
 async def run_turn(request: TurnRequest) -> Reply:
     """The whole answer. A client that leaves meanwhile finds it in the session."""
-    turn = await _turn_for(request)
+    turn = await turn_for(request)
     # For good: whoever else listens and leaves, this answer is made to its end.
     turn.listeners += 1
     return await reply_of(turn.events())
@@ -103,15 +105,13 @@ async def reply_of(events: AsyncIterator[Event]) -> Reply:
 
 async def stream_turn(request: TurnRequest) -> AsyncGenerator[Event]:
     """The answer as it comes. When the last listener leaves, what was said so far is kept as interrupted."""
-    turn = await _turn_for(request)
+    turn = await turn_for(request)
     turn.listeners += 1
     try:
         async for event in turn.events():
             yield event
     finally:
-        turn.listeners -= 1
-        if not turn.listeners:
-            await turn.break_off()
+        await turn.leave()
 
 
 class Turn:
@@ -125,16 +125,24 @@ class Turn:
         self.request = request
         self.listeners = 0
         self.answer_id = uuid4()
+        self.began_at = timezone.now()
         self._events: list[Event | EviError] = [Started(opening.session_id, len(opening.context), self.answer_id)]
         self._more = asyncio.Event()
         self._task = asyncio.create_task(self._run())
         if question_id := opening.question_id:
             self.under_way[question_id] = self
             self._task.add_done_callback(lambda task: self._is_over(question_id))
+        announcer.began(self)
+        self._task.add_done_callback(lambda task: announcer.ended(self))
 
     def _is_over(self, question_id: UUID) -> None:
         if self.under_way.get(question_id) is self:
             del self.under_way[question_id]
+
+    @property
+    def said(self) -> str:
+        """What this turn has said so far."""
+        return "".join(event.text for event in self._events if isinstance(event, Delta))
 
     async def events(self) -> AsyncGenerator[Event]:
         """All of it from the beginning, whenever the listener came."""
@@ -154,6 +162,12 @@ class Turn:
     def gives(self, opening: Opening) -> bool:
         """Whether this answer is the one that is asked for again: the whole of it, and one that somebody waits for."""
         return bool(self.listeners) and not self.opening.unfinished and not opening.unfinished
+
+    async def leave(self) -> None:
+        """One listener less. When the last one leaves, what was said so far is kept as interrupted."""
+        self.listeners -= 1
+        if not self.listeners:
+            await self.break_off()
 
     async def break_off(self) -> None:
         """End a turn that still runs, and wait until what it said is stored."""
@@ -183,7 +197,6 @@ class Turn:
             raise
 
     async def _answer(self) -> Reply:
-        said = ""
         answer = None
         try:
             async with asyncio.timeout(settings.EVI.model_timeout):
@@ -203,23 +216,22 @@ class Turn:
                         case agent.Progress(text=text, done=done):
                             self._emit(Progress(text, done))
                         case agent.Piece(text=text):
-                            said += text
                             self._emit(Delta(text))
                         case agent.Answer():
                             answer = event
         except asyncio.CancelledError:
-            await self._store(said, status=Status.INTERRUPTED)
+            await self._store(self.said, status=Status.INTERRUPTED)
             raise
         except (model_errors.AgentRunError, model_errors.FallbackExceptionGroup, TimeoutError, OSError) as error:
             logger.warning("The model failed: %r", error)
             # What was said before it failed is worth keeping; a failure without a word is kept as just that.
-            status = Status.INTERRUPTED if said else Status.FAILED
-            await self._store(said, status=status, metadata={"error": type(error).__name__})
+            status = Status.INTERRUPTED if self.said else Status.FAILED
+            await self._store(self.said, status=status, metadata={"error": type(error).__name__})
             raise _explained(error) from error
         except Exception as error:
             # EVI's own fault. The question has its end all the same, and the next one does not wait for it.
             logger.exception("A turn failed")
-            await self._store(said, status=Status.FAILED, metadata={"error": type(error).__name__})
+            await self._store(self.said, status=Status.FAILED, metadata={"error": type(error).__name__})
             raise EviError("Something went wrong on EVI's side. Please try again.") from error
         assert answer
         reply = Reply(
@@ -283,11 +295,14 @@ class StoredTurn:
         yield Delta(self.reply.text)
         yield self.reply
 
+    async def leave(self) -> None:
+        self.listeners -= 1
+
     async def break_off(self) -> None:
         pass
 
 
-async def _turn_for(request: TurnRequest) -> Turn | StoredTurn:
+async def turn_for(request: TurnRequest) -> Turn | StoredTurn:
     """A new turn, or the one that this request asks for again."""
     if not request.store:
         return Turn(open_unstored(request), request)

@@ -1,7 +1,19 @@
 import os
 
+from channels.routing import ProtocolTypeRouter, URLRouter
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "evi_site.settings")
 
-application = get_asgi_application()
+# It sets Django up, which what is imported below needs.
+http = get_asgi_application()
+
+from conversations.live import announcer  # noqa: E402
+from conversations.routing import websocket_urlpatterns  # noqa: E402
+
+router = ProtocolTypeRouter({"http": http, "websocket": URLRouter(websocket_urlpatterns)})
+
+
+async def application(scope: dict[str, object], receive: object, send: object) -> None:
+    announcer.listen()
+    await router(scope, receive, send)

@@ -30,6 +30,7 @@ FIRST_RUN_SECRETS: dict[str, Callable[[], str]] = {
 SECRET_VARIABLES = {
     *FIRST_RUN_SECRETS,
     "DATABASE_URL",
+    "REDIS_URL",
     "EVI_MODEL_API_KEY",
     "EVI_EMBEDDING_API_KEY",
     "EVI_OPENWEBUI_JWT_SECRET",
@@ -54,6 +55,7 @@ class Environment(BaseSettings):
     data_dir: Path = BASE_DIR / ".data"
     secrets_dir: Path | None = None
     database_url: str = Field("", validation_alias="DATABASE_URL")
+    redis_url: str = Field("", validation_alias="REDIS_URL")
     pool_size: int = Field(20, ge=1, le=500)
     worker_processes: int = Field(2, ge=1, le=64)
     admin_password: str = ""
@@ -81,6 +83,7 @@ class Environment(BaseSettings):
     max_message_chars: int = Field(32_000, ge=1)
     max_messages: int = Field(1000, ge=1)
     rate_limit: int = Field(120, ge=1)
+    reconnect_seconds: float = Field(30, ge=0, le=3600)
     openwebui_jwt_secret: str = ""
     telegram_token: str = ""
     telegram_secret: str = ""
@@ -150,6 +153,13 @@ class Environment(BaseSettings):
                 raise ValueError("the port is no number; write / : @ # in a password as %2F %3A %40 %23") from None
             if not names_database:
                 raise ValueError("it must name a database: postgresql://USER:PASSWORD@HOST:5432/NAME")
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _only_redis(cls, value: str) -> str:
+        if value and urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
+            raise ValueError("it must start with redis://, rediss:// or unix://")
         return value
 
     @model_validator(mode="after")
@@ -242,6 +252,6 @@ def explain(problem: Any) -> str:
     if not problem["loc"]:
         return str(problem["ctx"]["error"])
     name = str(problem["loc"][0])
-    variable = name if name == "DATABASE_URL" else f"EVI_{name.upper()}"
+    variable = name if name.isupper() else f"EVI_{name.upper()}"
     shown = "" if variable in SECRET_VARIABLES else f" (it is {problem['input']!r})"
     return f"{variable}: {problem['msg'].removeprefix('Value error, ')}{shown}"

@@ -14,6 +14,7 @@ ALLOWED_HOSTS = [*EVI.allowed_hosts, *LOOPBACK_HOSTS]
 ROOT_URLCONF = "evi_site.urls"
 ASGI_APPLICATION = "evi_site.asgi.application"
 
+# Without daphne's own app: all it adds is a `runserver`, for which every command would take half a second longer.
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",
@@ -22,6 +23,7 @@ INSTALLED_APPS = [
     "django.contrib.messages",
     "django.contrib.postgres",
     "django.contrib.staticfiles",
+    "channels",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -73,6 +75,12 @@ DATABASES = {
             "prepare_threshold": 5,
         },
     }
+}
+# How web processes tell each other what happens.
+CHANNEL_LAYERS = {
+    "default": {"BACKEND": "channels_redis.core.RedisChannelLayer", "CONFIG": {"hosts": [EVI.redis_url]}}
+    if EVI.redis_url
+    else {"BACKEND": "evi_site.postgres.layer.PostgresLayer"}
 }
 # Extra settings for the embedded server; the tests trade durability for speed with them.
 EVI_CLUSTER_OPTIONS: tuple[str, ...] = ()

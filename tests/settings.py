@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evi_site.environment import Environment
 
-for name in [name for name in os.environ if name.startswith("EVI_") or name == "DATABASE_URL"]:
+for name in [name for name in os.environ if name.startswith("EVI_") or name in ("DATABASE_URL", "REDIS_URL")]:
     del os.environ[name]
 Environment.model_config["env_file"] = None
 scratch = tempfile.TemporaryDirectory(prefix="evi-test-")

@@ -7,6 +7,7 @@
 "fail with 500 at first" does so until the test lets it go, and then answers
 "look up ladders"        uses EVI's search_guidelines for "ladders", then answers with markers, some of them made up
 "look up ladders for ever"  never stops looking it up
+"pour out 100000"        answers with that many characters
 """
 
 import json
@@ -70,6 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send({"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": calls}}]})
             return self._end("tool_calls")
         words = (f"You said: {question}" if not wanted else "Found it [1] and made it up [9] .").split()
+        if much := re.search(r"pour out (\d+)", question):
+            words = ["x" * 999] * (int(much[1]) // 1000)
         for number, word in enumerate(words):
             if number == 2 and "wait" in question:
                 self.server.go_on.wait(30)
