@@ -25,6 +25,7 @@ from pydantic_ai.usage import UsageLimits
 from agentbridge import extracts, offline
 from agentbridge.citations import Citing
 from agentbridge.history import HistoryItem, Image, to_model_messages, to_prompt
+from agentbridge.memory import Memory
 from agentbridge.telemetry import instrumentation
 from agentbridge.tools import Findings, safe, toolset
 from agentbridge.understanding import language_of
@@ -37,6 +38,7 @@ DOING = {
     "search_guidelines": ("Zoekt in richtlijnen…", "In richtlijnen gezocht"),
     "search_products": ("Zoekt in producten…", "In producten gezocht"),
     "list_subjects": ("Kijkt welke onderwerpen er zijn…", "Onderwerpen bekeken"),
+    "search_sessions": ("Zoekt in eerdere gesprekken…", "In eerdere gesprekken gezocht"),
 }
 DOING_SOMETHING = ("Zoekt het op…", "Opgezocht")
 # A model that has not answered by then is going in circles.
@@ -104,10 +106,11 @@ async def answer(
     history: Sequence[HistoryItem],
     model: Model,
     model_settings: Mapping[str, Any] = MappingProxyType({}),
+    memory: Memory | None = None,
 ) -> AsyncIterator[Progress | Piece | Answer]:
     """Answer `question`; streaming or not is the caller's choice, the model runs the same way."""
     evi = settings.EVI
-    findings = Findings()
+    findings = Findings(memory or Memory())
     citing = Citing(findings.sources, question.so_far, question.citations)
     said = _said_of_attachments(question, sees_images=evi.model_sees_images, reads_files=evi.model != offline.NAME)
     if said:
