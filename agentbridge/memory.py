@@ -1,4 +1,4 @@
-"""What the agent can ask about earlier conversations. Where they are kept, and whose they are, is settled by who asks."""
+"""What the agent can ask about earlier conversations. Where those are kept, and whose they are, others settle."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

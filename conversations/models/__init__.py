@@ -2,7 +2,16 @@
 
 from conversations.models.audit import Action, AuditEntry
 from conversations.models.keys import ApiKey, ApiKeyQuerySet
-from conversations.models.memory import MAX_FACT_CHARS, Fact, FactQuerySet, FactSource, FactStatus, Summary
+from conversations.models.memory import (
+    MAX_FACT_CHARS,
+    EmbeddingProgress,
+    Fact,
+    FactQuerySet,
+    FactSource,
+    FactStatus,
+    MessageEmbedding,
+    Summary,
+)
 from conversations.models.messages import (
     MAX_CONTEXT_MESSAGES,
     SENSIBLE_TIMES,
@@ -37,11 +46,13 @@ __all__ = [
     "Beginning",
     "Channel",
     "DivergedError",
+    "EmbeddingProgress",
     "Fact",
     "FactQuerySet",
     "FactSource",
     "FactStatus",
     "Message",
+    "MessageEmbedding",
     "MessageQuerySet",
     "Place",
     "Role",
