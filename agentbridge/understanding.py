@@ -96,6 +96,17 @@ URGENT = re.compile(
     r"|\b(is|zijn|ben|heeft|heb|has|got) (.{0,30}\b)?(gewond|verbrand|gesneden|verdronken|injured|hurt|burned|burnt)\b"
     r"|\b(bloedt|ademt niet|reageert niet|zit vast in|is bleeding|not breathing)\b"
 )
+# Who asks what was said, and not what holds: "wat zei ik vorige week over ladders", "waar hadden we het over".
+PAST = re.compile(
+    r"\bwat (?:zei|zeiden|vroeg|vroegen|vertelde|vertelden|antwoordde) (?:ik|je|jij|u|we|wij)\b"
+    r"|\bwat (?:heb|had|hebt|hadden|hebben) (?:ik|je|jij|u|we|wij)\b.{0,60}\b"
+    r"(?:gezegd|gevraagd|verteld|geantwoord|besproken|afgesproken|geadviseerd|aangeraden)\b"
+    r"|\bwaar(?:over)? (?:hadden|hebben|ging|spraken|praatten) (?:we|wij|ik|het)\b.{0,60}\b"
+    r"(?:over|eerder|laatst|keer|week|gehad|gesproken|gepraat)\b"
+    r"|\b(?:heb|had) ik (?:je|jou|u|jullie)?\b.{0,40}\b(?:eerder|al|ooit|eens)\b.{0,40}\b(?:gevraagd|verteld|gezegd)\b"
+    r"|\b(?:what|when) did (?:i|you|we)\b.{0,30}\b(?:say|ask|tell|talk|discuss|answer|speak)\b"
+    r"|\b(?:have|had|did) (?:i|we)\b.{0,40}\b(?:ask|asked|talk|talked|discuss|discussed|tell|told|mention|mentioned)\b"
+)
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
 # What to look up when it has happened.
 FIRST_AID = {"nl": "eerste hulp, wat te doen bij een ongeval", "en": "first aid, what to do in an accident"}
@@ -227,3 +238,8 @@ def _listed_product(text: str, words: Sequence[str], *, names: Sequence[str]) ->
         best = max(names, key=lambda name: overlap[name])
         return best if overlap[best] else ""
     return ""
+
+
+def asks_for_the_past(question: str) -> bool:
+    """Whether a question is about an earlier conversation."""
+    return bool(PAST.search(" ".join(question[:MOST_CHARACTERS].casefold().split())))

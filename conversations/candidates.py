@@ -4,10 +4,10 @@ import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Literal, LiteralString
+from typing import Literal, LiteralString, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -25,14 +25,15 @@ Kind = Literal["message", "summary", "fact"]
 # A model that has not answered by then is done without: the words still find something.
 PATIENCE_SECONDS = 10
 # Of so many messages all are compared by their sketches; of more, those that the index of sketches leads to.
-FEW = 20_000
+FEW = 10_000
 # And of so many sessions all summaries are read.
-FEW_SESSIONS = 1000
+FEW_SESSIONS = 200
 # So many are weighed at most: those nearest by their sketches, and those with words of the question.
-NEAREST = 200
-WORDED = 400
-# A word that more of a person's messages have leads nowhere, and costs.
-MOST_ROWS = 4000
+NEAREST = 100
+WORDED = 150
+SUMMARIES_OF_EACH = 40
+# Words that more of a person's messages have lead nowhere, and cost.
+MOST_ROWS = 2500
 # Of the words that too many have, so many are looked for together.
 TOGETHER = 4
 # A search has room for so many words; a few sizes, so that each is planned once and not for every question.
@@ -54,6 +55,8 @@ class Filters:
     # The messages that whoever asks has before them, and the session that they are in.
     known: Collection[UUID] = ()
     known_session: UUID | None = None
+    # Questions about what was said before, and the answers to them, which say it once more.
+    leaves_out_echoes: bool = False
 
     def looks_at(self, kind: Kind) -> bool:
         """Only a message was said by somebody, and a fact belongs to no channel."""
@@ -73,8 +76,7 @@ class Question:
         return frozenset(stem for term in self.terms for stem in _stems(f"{term.exact} {term.parts}"))
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     kind: Kind
     id: UUID
     session_id: UUID | None
@@ -92,9 +94,16 @@ class Field:
     """All candidates, and among how many."""
 
     candidates: Sequence[Candidate]
+    # This person's messages, counted no further than needed; and everybody's, about.
     rows: int
+    everybodys: float
     # The share of all messages that have a word, of those that many have.
     commonness: Mapping[str, float]
+
+    @property
+    def most(self) -> float:
+        """How many messages this person can have at most."""
+        return self.rows if self.rows <= FEW else self.everybodys
 
     def share(self, term: Term) -> float:
         return max((self.commonness.get(stem, 0) for stem in _stems(term.exact)), default=0)
@@ -123,7 +132,7 @@ def candidates(question: Question, *, owner_id: int | None, user_id: str, filter
             "stems": sorted(question.stems),
         },
     )
-    field = Field((), size["rows"], size["commonness"])
+    field = Field((), rows=size["rows"], everybodys=size["everybodys"], commonness=size["commonness"])
     slots = next(number for number in SLOTS if number >= len(question.terms))
     dimensions = 1 if question.vector is None else len(question.vector)
     parameters = {
@@ -136,6 +145,7 @@ def candidates(question: Question, *, owner_id: int | None, user_id: str, filter
         "vector": None if question.vector is None else f"[{','.join(f'{n:.5g}' for n in question.vector.tolist())}]",
         "nearest": NEAREST,
         "worded": WORDED,
+        "summaries": SUMMARIES_OF_EACH,
         "channel": filters.channel,
         "role": filters.role,
         "since": filters.since,
@@ -156,8 +166,8 @@ def candidates(question: Question, *, owner_id: int | None, user_id: str, filter
                 slots=slots,
             )
             settings = {} if are_few[kind] else MANY
-            found += [Candidate(kind=kind, **row) for row in prepared(statement, parameters, settings=settings)]
-    return Field(found, field.rows, field.commonness)
+            found += [Candidate(kind, **row) for row in prepared(statement, parameters, settings=settings)]
+    return replace(field, candidates=found)
 
 
 def _vector_of(query: str, *, embedder: Embedder) -> Vector | None:
@@ -185,8 +195,10 @@ def _in_slots(terms: Sequence[Term], *, slots: int) -> dict[str, str]:
 def _leading(terms: Sequence[Term], field: Field) -> dict[str, str]:
     """Which words lead to candidates: those that few messages have, and of the common ones several together."""
     rare, common = [], []
+    rows = 0.0
     for term in sorted(terms, key=field.share):
-        if field.share(term) * field.rows > MOST_ROWS:
+        rows += field.share(term) * field.most
+        if rows > MOST_ROWS:
             common.append(f"({term.exact})")
         else:
             rare.append(" | ".join(filter(None, (term.exact, term.parts))))
@@ -243,7 +255,7 @@ MINE: LiteralString = "owner_id = %(owner)s::int AND user_id = %(user)s"
 # The index of sketches has everybody's in it, and goes on until it has enough of this person's.
 MANY: Mapping[LiteralString, LiteralString] = {
     "hnsw.iterative_scan": "relaxed_order",
-    "hnsw.ef_search": "200",
+    "hnsw.ef_search": "100",
     "enable_seqscan": "off",
 }
 
@@ -273,6 +285,7 @@ SIZE = """
             SELECT FROM message_embeddings WHERE person = person_number(%(owner)s::bigint, %(user)s) LIMIT %(few)s
         ) AS counted) AS rows,
         (SELECT count(*) FROM (SELECT FROM sessions WHERE {mine} LIMIT %(few_sessions)s) AS counted) AS sessions,
+        (SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'message_embeddings'::regclass) AS everybodys,
         -- As PostgreSQL counted them when it last looked at the table, for its own plans.
         (SELECT coalesce(json_object_agg(lexeme, share), '{{}}')
             FROM pg_stats, unnest(most_common_elems::text::text[], most_common_elem_freqs) AS common (lexeme, share)
@@ -323,10 +336,10 @@ SUMMARIES: LiteralString = """
     WITH nearest AS MATERIALIZED (
         SELECT session_id FROM summaries JOIN sessions ON sessions.id = session_id
         WHERE {mine} AND {where} AND embedding_model = %(model)s AND {sized} AND %(vector)s::text IS NOT NULL
-        ORDER BY {sketch} <~> {asked} LIMIT %(nearest)s
+        ORDER BY {sketch} <~> {asked} LIMIT %(summaries)s
     ), worded AS MATERIALIZED (
         SELECT session_id FROM summaries JOIN sessions ON sessions.id = session_id
-        WHERE {mine} AND {where} AND terms @@ %(rare)s::tsquery LIMIT %(worded)s
+        WHERE {mine} AND {where} AND terms @@ %(rare)s::tsquery LIMIT %(summaries)s
     ), row AS MATERIALIZED (
         SELECT session_id AS id, session_id, embedding, embedding_model, terms
         FROM (TABLE nearest UNION TABLE worded) AS found JOIN summaries USING (session_id)

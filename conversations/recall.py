@@ -1,15 +1,18 @@
 """Search over what was said with one person: their messages, the summaries of their sessions, facts about them."""
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
+import numpy as np
+from numpy.typing import NDArray
+
 from agentbridge.embeddings import readable
+from agentbridge.understanding import asks_for_the_past
 from conversations.candidates import Candidate, Field, Filters, Kind, Question, candidates, understood
-from conversations.models import Fact, Message, Role, Session, Summary
-from conversations.snippets import Snippet, snippet_of
+from conversations.models import Fact, Message, Role, Session
+from conversations.snippets import Snippet, SnippetMaker
 
 # A question longer than this is a text; its beginning says what it is about.
 MOST_CHARACTERS = 2000
@@ -28,7 +31,11 @@ WORTH_SHOWING = 0.42
 # For a text without a vector, or a moment without a model: what its words suggest.
 MEANING_OF_WORDS = 0.4
 # More are read than shown, because some may be gone by then.
-SPARE = 10
+SPARE = 5
+
+
+NO_SNIPPET = Snippet("")
+Numbers = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +49,9 @@ class Recalled:
     channel: str
     role: str
     text: str
-    snippet: Snippet
-    score: float
     at: datetime
+    score: float = 1
+    snippet: Snippet = NO_SNIPPET
 
 
 def recall(
@@ -60,12 +67,21 @@ def recall(
     query = readable(query)[:MOST_CHARACTERS].strip()
     if not query or limit < 1:
         return []
+    filters = filters or Filters()
     question = understood(query)
-    field = candidates(question, owner_id=owner_id, user_id=user_id, filters=filters or Filters())
+    field = candidates(question, owner_id=owner_id, user_id=user_id, filters=filters)
     scores = _scores(question, field)
-    best = sorted(scores, key=lambda each: scores[each], reverse=True)
-    worth = {each: scores[each] for each in best[: limit + SPARE] if scores[each] >= min_score}
-    return _read(worth, owner_id=owner_id, user_id=user_id, question=question)[:limit]
+    best = [place for place in np.argsort(-scores, kind="stable") if scores[place] >= min_score]
+    told: list[Recalled] = []
+    # Rarely more than once round: some may be gone, or be echoes.
+    for start in range(0, len(best), limit + SPARE):
+        some = best[start : start + limit + SPARE]
+        read = _read([field.candidates[place] for place in some], owner_id=owner_id, user_id=user_id, filters=filters)
+        told += [replace(found, score=float(scores[some[number]])) for number, found in read]
+        if len(told) >= limit:
+            break
+    shown = SnippetMaker(question.stems)
+    return [replace(found, snippet=shown.of(found.text)) for found in told[:limit]]
 
 
 def latest(
@@ -73,125 +89,110 @@ def latest(
 ) -> list[Recalled]:
     """What the last conversations with this person were about: their summaries, or else how they began."""
     mine = Session.objects.for_owner(owner_id, user_id=user_id).exclude(id=known_session).filter(message_count__gt=0)
+    shown = SnippetMaker(())
     found = []
     for session in mine.select_related("summary").order_by("-last_accessed", "-id")[:limit]:
         summary = getattr(session, "summary", None)
-        if summary:
-            found.append(_summary(summary, session=session))
-        elif question := Message.objects.active().in_session(session.id).filter(role=Role.USER).first():
-            found.append(_message(question, session=session))
+        said = Message.objects.active().in_session(session.id).filter(role=Role.USER)
+        if text := summary.text if summary else said.values_list("content", flat=True).first():
+            found.append(
+                Recalled(
+                    kind="summary" if summary else "message",
+                    id=session.id,
+                    session_id=session.id,
+                    title=session.title,
+                    channel=session.channel,
+                    role="" if summary else Role.USER,
+                    text=text,
+                    at=session.last_accessed,
+                    snippet=shown.of(text),
+                )
+            )
     return found
 
 
-def _scores(question: Question, field: Field) -> dict[Candidate, float]:
-    worth = [_rarity(number, field=field, question=question) for number in range(len(question.terms))]
-    asked = [weight if term.asked else 0 for weight, term in zip(worth, question.terms, strict=True)]
-    # What a text with every word would have.
-    whole = sum(asked) or sum(worth) or 1
-    usual = sum(each.length for each in field.candidates) / (len(field.candidates) or 1)
-    own = {}
-    for each in field.candidates:
-        # Other words for what was asked never make up for all of it.
-        words = max(_words(each, asked), min(0.99 * whole, _words(each, worth))) / whole
-        words *= (SATURATION + 1) / (SATURATION * (1 - LENGTH + LENGTH * each.length / (usual or 1)) + 1)
-        own[each] = (MEANING_OF_WORDS * words if each.similarity is None else each.similarity) + WORDS_WEIGHT * words
-    return {each: score + CONTEXT * others for each, score, others in _in_context(own)}
-
-
-def _rarity(number: int, *, field: Field, question: Question) -> float:
-    """How much a word says: the fewer have it, the more. Of the common ones not all are among the candidates."""
-    have_it = sum(bool(each.exact >> number & 1) for each in field.candidates)
-    have_it = max(have_it, round(field.share(question.terms[number]) * field.rows))
-    every = max(field.rows, len(field.candidates))
-    worth = 1 if question.terms[number].asked else OTHER_WORD
-    return worth * math.log(1 + (max(every - have_it, 0) + 0.5) / (have_it + 0.5))
-
-
-def _words(candidate: Candidate, worth: Sequence[float]) -> float:
-    return sum(
-        weight if candidate.exact >> number & 1 else PART * weight if candidate.partly >> number & 1 else 0
-        for number, weight in enumerate(worth)
+def _scores(question: Question, field: Field) -> Numbers:
+    """Meaning and words in one number; words count the more, the fewer texts have them, as in BM25."""
+    found = field.candidates
+    places = np.arange(len(question.terms))
+    exact, partly = (
+        (np.array([each[mask] for each in found], dtype=np.int64)[:, None] >> places & 1).astype(float)
+        for mask in (EXACT, PARTLY)
     )
+    asked = np.array([term.asked for term in question.terms], dtype=bool)
+    # Of the common words not all are among the candidates.
+    shares = np.array([field.share(term) for term in question.terms])
+    every = max(field.rows, len(found))
+    have_it = np.maximum(exact.sum(axis=0), shares * field.rows)
+    worth = np.log(1 + (np.maximum(every - have_it, 0) + 0.5) / (have_it + 0.5)) * np.where(asked, 1, OTHER_WORD)
+    # What a text with every word would have.
+    whole = worth[asked].sum() or worth.sum() or 1
+    has = np.maximum(exact, PART * partly) * worth
+    # Other words for what was asked never make up for all of it.
+    words = np.maximum(has[:, asked].sum(axis=1), np.minimum(0.99 * whole, has.sum(axis=1))) / whole
+    lengths = np.array([each.length for each in found], dtype=float)
+    words *= (SATURATION + 1) / (SATURATION * (1 - LENGTH + LENGTH * lengths / (lengths.mean() or 1)) + 1)
+    similar = np.array([np.nan if each.similarity is None else each.similarity for each in found])
+    own: Numbers = np.where(np.isnan(similar), MEANING_OF_WORDS * words, similar) + WORDS_WEIGHT * words
+    return own + CONTEXT * _best_of_the_others(own, found)
 
 
-def _in_context(own: Mapping[Candidate, float]) -> Iterable[tuple[Candidate, float, float]]:
-    """Each with its score, and the best score of what else was said in its session."""
-    best: dict[UUID, list[float]] = {}
-    for each, score in own.items():
-        if each.session_id and each.kind == "message":
-            best[each.session_id] = sorted([*best.get(each.session_id, []), score], reverse=True)[:2]
-    for each, score in own.items():
-        scores = best.get(each.session_id, []) if each.session_id and each.kind == "message" else []
-        others = scores[1:] if scores and scores[0] == score else scores
-        yield each, score, others[0] if others else 0
+def _best_of_the_others(own: Numbers, found: Sequence[Candidate]) -> Numbers:
+    """For each message the best score of another one in its session."""
+    sessions: dict[UUID, list[int]] = {}
+    for place, each in enumerate(found):
+        if each.kind == "message" and each.session_id:
+            sessions.setdefault(each.session_id, []).append(place)
+    others = np.zeros(len(own))
+    for places in sessions.values():
+        if len(places) > 1:
+            best, second = sorted(places, key=lambda place: own[place], reverse=True)[:2]
+            others[places] = own[best]
+            others[best] = own[second]
+    return others
 
 
 def _read(
-    worth: Mapping[Candidate, float], *, owner_id: int | None, user_id: str, question: Question
-) -> list[Recalled]:
-    """What the candidates say, as far as they are this person's and still there."""
+    some: Sequence[Candidate], *, owner_id: int | None, user_id: str, filters: Filters
+) -> Iterator[tuple[int, Recalled]]:
+    """What the candidates say, as far as they are this person's and still there; each with its place among them."""
     ids: dict[Kind, list[UUID]] = {"message": [], "summary": [], "fact": []}
-    for each in worth:
+    for each in some:
         ids[each.kind].append(each.id)
     mine: dict[tuple[Kind, UUID], Recalled] = {}
     if ids["message"]:
         messages = Message.objects.active().for_owner(owner_id, user_id=user_id).filter(id__in=ids["message"])
-        for message in messages.select_related("session"):
-            mine["message", message.id] = _message(message, session=message.session)
+        for row in messages.values_list(*MESSAGE_FIELDS, "metadata__search_results__searches"):
+            *fields, searches = row
+            found = Recalled(kind="message", **dict(zip(FIELDS, fields, strict=True)))
+            if not (filters.leaves_out_echoes and _is_echo(found, searches)):
+                mine["message", found.id] = found
     if ids["summary"]:
-        sessions = Session.objects.for_owner(owner_id, user_id=user_id)
-        for summary in Summary.objects.filter(session__in=sessions, pk__in=ids["summary"]).select_related("session"):
-            mine["summary", summary.pk] = _summary(summary, session=summary.session)
+        sessions = Session.objects.for_owner(owner_id, user_id=user_id).filter(id__in=ids["summary"])
+        for row in sessions.values_list(*SUMMARY_FIELDS):
+            found = Recalled(kind="summary", role="", **dict(zip(FIELDS_OF_SUMMARY, row, strict=True)))
+            mine["summary", found.id] = found
     if ids["fact"]:
         facts = Fact.objects.for_owner(owner_id, user_id=user_id).approved().filter(id__in=ids["fact"])
-        mine |= {("fact", fact.id): _fact(fact) for fact in facts}
-    return [
-        replace(found, score=score, snippet=snippet_of(found.text, stems=question.stems))
-        for each, score in worth.items()
-        if (found := mine.get((each.kind, each.id)))
-    ]
+        for fact_id, text, at in facts.values_list("id", "text", "created_at"):
+            mine["fact", fact_id] = Recalled(
+                kind="fact", id=fact_id, session_id=None, title="", channel="", role="", text=text, at=at
+            )
+    for place, each in enumerate(some):
+        if told := mine.get((each.kind, each.id)):
+            yield place, told
 
 
-def _message(message: Message, *, session: Session) -> Recalled:
-    return Recalled(
-        kind="message",
-        id=message.id,
-        session_id=session.id,
-        title=session.title,
-        channel=session.channel,
-        role=message.role,
-        text=message.content,
-        snippet=snippet_of(message.content, stems=()),
-        score=1,
-        at=message.created_at,
+def _is_echo(found: Recalled, searches: object) -> bool:
+    if found.role == Role.USER:
+        return asks_for_the_past(found.text)
+    return isinstance(searches, list) and any(
+        isinstance(search, dict) and search.get("tool") == "search_sessions" for search in searches
     )
 
 
-def _summary(summary: Summary, *, session: Session) -> Recalled:
-    return Recalled(
-        kind="summary",
-        id=session.id,
-        session_id=session.id,
-        title=session.title,
-        channel=session.channel,
-        role="",
-        text=summary.text,
-        snippet=snippet_of(summary.text, stems=()),
-        score=1,
-        at=session.last_accessed,
-    )
-
-
-def _fact(fact: Fact) -> Recalled:
-    return Recalled(
-        kind="fact",
-        id=fact.id,
-        session_id=None,
-        title="",
-        channel="",
-        role="",
-        text=fact.text,
-        snippet=snippet_of(fact.text, stems=()),
-        score=1,
-        at=fact.created_at,
-    )
+EXACT, PARTLY = Candidate._fields.index("exact"), Candidate._fields.index("partly")
+FIELDS = ("id", "session_id", "title", "channel", "role", "text", "at")
+MESSAGE_FIELDS = ("id", "session_id", "session__title", "session__channel", "role", "content", "created_at")
+FIELDS_OF_SUMMARY = ("id", "session_id", "title", "channel", "text", "at")
+SUMMARY_FIELDS = ("id", "id", "title", "channel", "summary__text", "last_accessed")

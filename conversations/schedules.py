@@ -20,6 +20,11 @@ def at_night() -> datetime:
 
 SCHEDULES: dict[str, dict[str, Any]] = {
     "evi: clean up sessions": {"func": "conversations.tasks.cleanup_sessions", "schedule_type": Schedule.DAILY},
+    "evi: embed messages": {
+        "func": "conversations.tasks.embed_messages",
+        "schedule_type": Schedule.MINUTES,
+        "minutes": 1,
+    },
 }
 
 
@@ -30,8 +35,9 @@ def register_schedules() -> None:
         # A schedule's name is not unique in its table, so two machines starting at once take turns.
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
     for name, wanted in SCHEDULES.items():
+        begins = at_night() if wanted["schedule_type"] == Schedule.DAILY else timezone.now()
         first, *surplus = Schedule.objects.filter(name=name).order_by("id") or [
-            Schedule(name=name, next_run=at_night(), repeats=-1)
+            Schedule(name=name, next_run=begins, repeats=-1)
         ]
         for field, value in wanted.items():
             setattr(first, field, value)

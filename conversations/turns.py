@@ -27,6 +27,7 @@ from conversations.errors import (
     ModelTimeoutError,
     ModelUnavailableError,
 )
+from conversations.memory import memory_of
 from conversations.models import Message, Role, Session, Status
 from conversations.openings import (
     LOOK_AGAIN_SECONDS,
@@ -191,6 +192,7 @@ class Turn:
                     history=self.opening.context,
                     model=configured_model(),
                     model_settings=self.request.model_settings,
+                    memory=memory_of(self.request, self.opening),
                 ):
                     match event:
                         case agent.Progress(text=text, done=done):

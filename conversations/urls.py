@@ -1,7 +1,7 @@
 from django.urls import path
 from django.views.generic import TemplateView
 
-from conversations.api import chat, openai, responses, sessions, sources
+from conversations.api import chat, openai, responses, search, sessions, sources
 
 urlpatterns = [
     path("", TemplateView.as_view(template_name="conversations/home.html"), name="home"),
@@ -18,5 +18,6 @@ urlpatterns = [
     path("api/sessions/<str:session_id>", sessions.SessionView.as_view(), name="session"),
     path("api/sessions/<str:session_id>/messages", sessions.SessionMessagesView.as_view()),
     path("api/sessions/<str:session_id>/export", sessions.SessionExportView.as_view()),
+    path("api/search", search.SearchView.as_view()),
     path("api/sources/<str:source_id>", sources.SourceView.as_view()),
 ]
