@@ -37,7 +37,8 @@ class _Conversation:
 
 async def _respond(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
     conversation = _read(messages)
-    meant = understand(conversation.question, said=conversation.said)
+    has_past = any(tool.name == "search_sessions" for tool in info.function_tools)
+    meant = understand(conversation.question, said=conversation.said, has_past=has_past)
     if call := _tool_call(meant, returned=conversation.returned):
         name, arguments = call
         yield {0: DeltaToolCall(name=name, json_args=json.dumps(arguments))}
@@ -83,7 +84,9 @@ def _tool_call(meant: Understanding, *, returned: Mapping[str, Any]) -> tuple[st
     """What has to be looked up before the question can be answered."""
     calls: list[tuple[str, dict[str, str]]] = []
     in_guidelines = "search_guidelines", {"query": meant.query, "language": meant.language}
-    if meant.intent is Intent.WHO or (meant.vague and not meant.query):
+    if meant.intent is Intent.PAST:
+        calls = [("search_sessions", {"query": meant.query})]
+    elif meant.intent is Intent.WHO or (meant.vague and not meant.query):
         calls = [("list_subjects", {"language": meant.language})]
     elif meant.intent in (Intent.PRODUCTS, Intent.ITEM):
         calls = [("search_products", {"query": meant.query})]
@@ -116,6 +119,8 @@ def _answer(meant: Understanding, conversation: _Conversation) -> str:
             return extracts.phrase("thanks", language=language)
         case Intent.WHO:
             return extracts.phrase("who", language=language, subjects=returned["list_subjects"])
+        case Intent.PAST:
+            return extracts.from_the_past(meant, returned["search_sessions"])
     if "list_subjects" in returned:
         return extracts.phrase("unclear", language=language, subjects=returned["list_subjects"])
     if products := returned.get("search_products"):

@@ -14,6 +14,7 @@ from agentbridge.words import (
     FILLERS,
     GREETINGS,
     ORDINALS,
+    PAST_WORDS,
     PRODUCT_WORDS,
     REFERRING,
     STRONGLY_REFERRING,
@@ -30,6 +31,8 @@ class Intent(Enum):
     # One product out of a list that was given before.
     ITEM = auto()
     MORE = auto()
+    # What was said in an earlier conversation.
+    PAST = auto()
 
 
 @dataclass(frozen=True)
@@ -98,15 +101,18 @@ URGENT = re.compile(
 )
 # Who asks what was said, and not what holds: "wat zei ik vorige week over ladders", "waar hadden we het over".
 PAST = re.compile(
-    r"\bwat (?:zei|zeiden|vroeg|vroegen|vertelde|vertelden|antwoordde) (?:ik|je|jij|u|we|wij)\b"
+    r"\bwat (?:zei|zeiden|vroeg|vroegen|vertelde|vertelden|antwoordde|adviseerde) (?:ik|je|jij|u|we|wij)\b"
     r"|\bwat (?:heb|had|hebt|hadden|hebben) (?:ik|je|jij|u|we|wij)\b.{0,60}\b"
     r"(?:gezegd|gevraagd|verteld|geantwoord|besproken|afgesproken|geadviseerd|aangeraden)\b"
-    r"|\bwaar(?:over)? (?:hadden|hebben|ging|spraken|praatten) (?:we|wij|ik|het)\b.{0,60}\b"
-    r"(?:over|eerder|laatst|keer|week|gehad|gesproken|gepraat)\b"
-    r"|\b(?:heb|had) ik (?:je|jou|u|jullie)?\b.{0,40}\b(?:eerder|al|ooit|eens)\b.{0,40}\b(?:gevraagd|verteld|gezegd)\b"
-    r"|\b(?:what|when) did (?:i|you|we)\b.{0,30}\b(?:say|ask|tell|talk|discuss|answer|speak)\b"
-    r"|\b(?:have|had|did) (?:i|we)\b.{0,40}\b(?:ask|asked|talk|talked|discuss|discussed|tell|told|mention|mentioned)\b"
+    r"|\bwaar(?:over)? (?:hadden|hebben|spraken|praatten) (?:we|wij)\b"
+    r"|\bwaar(?:over)? ging (?:het|ons).{0,30}\b(?:laatst|eerder|vorige|gisteren|toen|gesprek)\b"
+    r"|\b(?:heb|had) ik\b.{0,20}\b(?:eerder|al|ooit|eens|weleens)\b.{0,60}\b(?:gevraagd|verteld|gezegd|genoemd)\b"
+    r"|\b(?:what|when) (?:did|have|had) (?:i|you|we)\b.{0,30}"
+    r"\b(?:say|said|ask|asked|tell|told|talk|talked|discuss|discussed|mention|mentioned)\b"
+    r"|\b(?:have|had|did) (?:i|we)\b.{0,30}\b(?:ask|asked|talk|talked|discuss|discussed|tell|told|mention|mentioned)\b"
 )
+# What such a question is about comes after the last of these.
+ABOUT = re.compile(r".*\b(?:over|naar|omtrent|about|regarding)\b(?! gehad\b| gesproken\b| gepraat\b)", re.DOTALL)
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
 # What to look up when it has happened.
 FIRST_AID = {"nl": "eerste hulp, wat te doen bij een ongeval", "en": "first aid, what to do in an accident"}
@@ -118,8 +124,13 @@ MOST_CHARACTERS = 1000
 MOST_WORDS_OF_A_SUBJECT = 3
 
 
-def understand(question: str, *, said: Sequence[HistoryItem]) -> Understanding:
-    """The question in the light of what was said before it, oldest first."""
+def understand(question: str, *, said: Sequence[HistoryItem], has_past: bool = False) -> Understanding:
+    """The question in the light of what was said before it, oldest first.
+
+    With a past, who asks what was said in another conversation is understood so.
+    """
+    if has_past and asks_for_the_past(question):
+        return _about_the_past(question)
     exchanges: list[tuple[str, str]] = []
     answered = ""
     for item in said:
@@ -214,6 +225,18 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
     )
 
 
+def asks_for_the_past(question: str) -> bool:
+    """Whether a question is about what was said before, rather than about what holds."""
+    return bool(PAST.search(" ".join(question[:MOST_CHARACTERS].casefold().split())))
+
+
+def _about_the_past(question: str) -> Understanding:
+    text = " ".join(question[:MOST_CHARACTERS].casefold().split())
+    topic = ABOUT.sub("", text) if ABOUT.match(text) else PAST.sub(" ", text)
+    words = tuple(word for word in WORD.findall(topic) if word not in FILLERS and word not in PAST_WORDS)
+    return Understanding(Intent.PAST, language_of(text) or "nl", query=" ".join(words), topic=words)
+
+
 def language_of(text: str) -> str | None:
     words = WORD.findall(text)
     dutch = sum(word in DUTCH for word in words)
@@ -238,8 +261,3 @@ def _listed_product(text: str, words: Sequence[str], *, names: Sequence[str]) ->
         best = max(names, key=lambda name: overlap[name])
         return best if overlap[best] else ""
     return ""
-
-
-def asks_for_the_past(question: str) -> bool:
-    """Whether a question is about an earlier conversation."""
-    return bool(PAST.search(" ".join(question[:MOST_CHARACTERS].casefold().split())))

@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+from django.db import connection
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -82,6 +83,8 @@ class SearchView(SessionsAPIView):
         asked = SearchSerializer(data=request.query_params)
         asked.is_valid(raise_exception=True)
         query = asked.validated_data.pop("q")
+        # A model far away may take its time; the connection that found the key goes back to the pool meanwhile.
+        connection.close()
         found = recall(
             query,
             owner_id=self.caller.owner_id,
