@@ -70,6 +70,8 @@ def recall(
     filters = filters or Filters()
     question = understood(query)
     field = candidates(question, owner_id=owner_id, user_id=user_id, filters=filters)
+    if not field.candidates:
+        return []
     scores = _scores(question, field)
     best = [place for place in np.argsort(-scores, kind="stable") if scores[place] >= min_score]
     told: list[Recalled] = []
