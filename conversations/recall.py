@@ -17,7 +17,7 @@ from conversations.snippets import Snippet, SnippetMaker
 # A question longer than this is a text; its beginning says what it is about.
 MOST_CHARACTERS = 2000
 # What the words count beside the meaning.
-WORDS_WEIGHT = 0.6
+WORDS_WEIGHT = 0.9
 # A word that is only part of another one, or has it as a part, says half as much; one that is asked for in other words
 # nearly as much.
 PART = 0.5
@@ -25,7 +25,7 @@ OTHER_WORD = 0.8
 # How much a text that is longer than others has to make up for having more words: BM25's two numbers.
 SATURATION, LENGTH = 1.2, 0.6
 # Of what else its session has on the question, a message is given so much.
-CONTEXT = 0.1
+CONTEXT = 0.2
 # What has less than that is about something else.
 WORTH_SHOWING = 0.42
 # For a text without a vector, or a moment without a model: what its words suggest.
