@@ -39,6 +39,7 @@ DOING = {
     "search_products": ("Zoekt in producten…", "In producten gezocht"),
     "list_subjects": ("Kijkt welke onderwerpen er zijn…", "Onderwerpen bekeken"),
     "remember": ("Stelt voor om dit te onthouden…", "Voorgesteld om te onthouden"),
+    "search_sessions": ("Zoekt in eerdere gesprekken…", "In eerdere gesprekken gezocht"),
 }
 DOING_SOMETHING = ("Zoekt het op…", "Opgezocht")
 # A model that has not answered by then is going in circles.

@@ -4,20 +4,26 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import numpy as np
+from django.utils import translation
+from django.utils.formats import date_format
+from django.utils.text import Truncator
 
 from agentbridge.chunks import sentences
 from agentbridge.citations import WRITTEN, without_markers
 from agentbridge.embeddings import BUNDLED, Vector, embedder_for
 from agentbridge.synonyms import official_words
-from agentbridge.tools import Guideline, Product
+from agentbridge.tools import Guideline, Product, Remembered
 from agentbridge.understanding import WORD, Understanding
 from agentbridge.words import ASPECTS, FILLERS
 
 # Most of an answer comes from one source, so that it reads as a whole; others add what they say better.
 MOST_FROM_THE_BEST = 4
 MOST_FROM_OTHERS = 2
+MOST_FROM_THE_PAST = 3
+LONGEST_QUOTE = 300
 # A source this much weaker than the best is about something else.
 WORTH_A_LOOK = 0.7
 # A section opens with its answer, more often than not; and a word of the question is worth more than its meaning alone.
@@ -85,6 +91,12 @@ PHRASES = {
             "Ik heb nog niets over u onthouden. Zeg bijvoorbeeld “Onthoud dat ik in de bouw werk”; na goedkeuring "
             "houd ik er rekening mee."
         ),
+        "said_user": "Op {date} zei u: “{text}”",
+        "said_assistant": "Op {date} antwoordde ik: “{text}”",
+        "said_fact": "Onthouden is: {text}",
+        "said_summary": "Het gesprek van {date} ging hierover: {text}",
+        "never_said": "Daarover heb ik in onze eerdere gesprekken niets gevonden.",
+        "no_past": "We hebben nog niet eerder met elkaar gesproken.",
         "and": "en",
         "or": "of",
     },
@@ -136,6 +148,12 @@ PHRASES = {
             "I remember nothing about you yet. Say “Remember that I work in construction”, for example; once that is "
             "approved, I take it into account."
         ),
+        "said_user": "On {date} you said: “{text}”",
+        "said_assistant": "On {date} I answered: “{text}”",
+        "said_fact": "What is to be remembered: {text}",
+        "said_summary": "The conversation of {date} was about this: {text}",
+        "never_said": "I found nothing about that in our earlier conversations.",
+        "no_past": "We have not talked before.",
         "and": "and",
         "or": "or",
     },
@@ -196,6 +214,25 @@ def about_person(facts: Sequence[str], *, language: str) -> str:
     return "\n".join(
         [phrases["about_person"], "", *(f"- {fact}" for fact in facts)] if facts else [phrases["about_nobody"]]
     )
+
+
+def from_the_past(meant: Understanding, found: Sequence[Remembered]) -> str:
+    """What was said before, with its date, the best first; and that nothing was, where it is so."""
+    phrases = PHRASES[meant.language]
+    if not found:
+        return phrases["never_said" if meant.query else "no_past"]
+    with translation.override(meant.language):
+        return "\n\n".join(
+            phrases[f"said_{one.role or one.kind}"].format(
+                date=date_format(date.fromisoformat(one.date), "j F Y"), text=_quoted(one.text)
+            )
+            for one in found[:MOST_FROM_THE_PAST]
+        )
+
+
+def _quoted(text: str) -> str:
+    """On one line, as it was said; its markers stood for sources of then."""
+    return Truncator(" ".join(without_markers(text).split())).chars(LONGEST_QUOTE)
 
 
 def rest_of(answer: str, *, so_far: str) -> str:

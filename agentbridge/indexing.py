@@ -7,7 +7,7 @@ from pgvector import Vector as VectorText
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
 from agentbridge.embeddings import Embedder
-from agentbridge.lexical import DICTIONARIES, words
+from agentbridge.lexical import DICTIONARIES, TERMS, words
 
 WORDED_AT_ONCE = 500
 EMBEDDED_AT_ONCE = 32
@@ -140,17 +140,11 @@ UNWORDED = """
     LIMIT %s FOR UPDATE OF {table}
 """
 
-STORE_WORDS = """
-    UPDATE {table} SET indexed_hash = content_hash, embedding = NULL, embedding_model = '', terms = (
-        SELECT array_to_tsvector(coalesce(array_agg(DISTINCT lexeme), ARRAY[]::text[]))
-        FROM unnest(string_to_array(row.words, ' ')) AS word, LATERAL (SELECT CASE
-            WHEN word ~ '[0-9]' THEN word ELSE (ts_lexize(row.dictionary::regdictionary, word))[1]
-        END AS lexeme) AS stem
-        WHERE lexeme <> ''
-    )
+STORE_WORDS = f"""
+    UPDATE {{table}} SET indexed_hash = content_hash, embedding = NULL, embedding_model = '', terms = ({TERMS})
     FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[]) AS row (id, hash, dictionary, words)
-    WHERE {table}.id = row.id AND content_hash = hash
-"""
+    WHERE {{table}}.id = row.id AND content_hash = hash
+"""  # noqa: S608
 
 COUNT_WORDS = """
     CREATE TEMP TABLE counted ON COMMIT DROP AS

@@ -22,6 +22,15 @@ PART = 0.5
 # Another word for what was asked says nearly as much.
 OTHER_WORD = 0.8
 
+# The stems of `row.words`, each once, by `row.dictionary`: what a search looks for.
+TERMS = """
+    SELECT array_to_tsvector(coalesce(array_agg(DISTINCT lexeme), ARRAY[]::text[]))
+    FROM unnest(string_to_array(row.words, ' ')) AS word, LATERAL (SELECT CASE
+        WHEN word ~ '[0-9]' THEN word ELSE (ts_lexize(row.dictionary::regdictionary, word))[1]
+    END AS lexeme) AS stem
+    WHERE lexeme <> ''
+"""
+
 TOKEN = re.compile(r"[^\W\d_]+|\d+(?:[.,]\d+)*")
 
 

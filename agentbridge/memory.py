@@ -1,8 +1,12 @@
-"""What EVI remembers of the person who asks: facts that somebody approved, and a way to propose another."""
+"""What EVI remembers of the person who asks: facts that somebody approved, a way to propose another, and what was said.
+
+Where all this is kept, and whose it is, others settle.
+"""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from importlib.resources import files
 from typing import Literal
 
@@ -21,6 +25,17 @@ PROMPT = (files("agentbridge") / "prompts" / "memory.md").read_text()
 FACTS = re.compile(r"^<onthouden>\n(.*?)^</onthouden>$", re.DOTALL | re.MULTILINE)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Recollection:
+    """Something of an earlier conversation: what was said, what it was about, or what is to be remembered."""
+
+    kind: Literal["message", "summary", "fact"]
+    at: datetime
+    # Who said it: "user" or "assistant"; empty where nobody said it in so many words.
+    role: str
+    text: str
+
+
 @dataclass(frozen=True)
 class Memory:
     """The memory that a turn is given; of a turn that is not stored nothing is remembered, and nothing is known."""
@@ -29,6 +44,8 @@ class Memory:
     facts: tuple[str, ...] = ()
     # Proposes a fact, and says whether it is a new one.
     remember: Callable[[str], Awaitable[bool]] | None = None
+    # What fits a question best, or the latest conversations where the question is empty.
+    recall: Callable[[str], Awaitable[Sequence[Recollection]]] | None = None
 
 
 @dataclass(frozen=True)

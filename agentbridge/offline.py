@@ -44,8 +44,13 @@ class _Conversation:
 async def _respond(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
     conversation = _read(messages)
     conversation.facts = facts_in(info.instructions or "")
-    meant = understand(conversation.question, said=conversation.said, facts=conversation.facts)
     tools = {tool.name for tool in info.function_tools}
+    meant = understand(
+        conversation.question,
+        said=conversation.said,
+        facts=conversation.facts,
+        has_past="search_sessions" in tools,
+    )
     if call := _tool_call(meant, returned=conversation.returned, tools=tools):
         name, arguments = call
         yield {0: DeltaToolCall(name=name, json_args=json.dumps(arguments))}
@@ -95,7 +100,9 @@ def _tool_call(
         return "remember", {"fact": meant.fact}
     calls: list[tuple[str, dict[str, str]]] = []
     in_guidelines = "search_guidelines", {"query": meant.query, "language": meant.language}
-    if meant.intent is Intent.WHO or (meant.intent not in PERSONAL and meant.vague and not meant.query):
+    if meant.intent is Intent.PAST:
+        calls = [("search_sessions", {"query": meant.query})]
+    elif meant.intent is Intent.WHO or (meant.intent not in PERSONAL and meant.vague and not meant.query):
         calls = [("list_subjects", {"language": meant.language})]
     elif meant.intent in (Intent.PRODUCTS, Intent.ITEM):
         calls = [("search_products", {"query": meant.query})]
@@ -144,6 +151,8 @@ def _of_knowledge(meant: Understanding, conversation: _Conversation) -> str:
             return extracts.phrase("thanks", language=language)
         case Intent.WHO:
             return extracts.phrase("who", language=language, subjects=returned["list_subjects"])
+        case Intent.PAST:
+            return extracts.from_the_past(meant, returned["search_sessions"])
     if "list_subjects" in returned:
         return extracts.phrase("unclear", language=language, subjects=returned["list_subjects"])
     if products := returned.get("search_products"):

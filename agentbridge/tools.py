@@ -3,11 +3,12 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
+from django.utils import timezone
 from django.utils.text import Truncator
 from pydantic_ai import RunContext
 from pydantic_ai.tools import ToolDefinition
@@ -66,10 +67,21 @@ class Product:
     subjects: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Remembered:
+    """Something of an earlier conversation, as a model sees it. It is no source, and has no number."""
+
+    kind: Literal["message", "summary", "fact"]
+    date: str
+    role: str
+    text: str
+
+
 @dataclass
 class Findings:
     """What the tools found in one turn, and what they go by. Only what was found here can be cited."""
 
+    # Where they may look beside the knowledge base, and what is known of the person.
     memory: Memory = field(default_factory=Memory)
     # The person's own words in this turn.
     said: str = ""
@@ -107,7 +119,8 @@ async def search_guidelines(
         query: waarnaar te zoeken, zonder verwijzing naar eerdere berichten.
         language: de taal waarin het antwoord komt; richtlijnen in die taal gaan voor.
     """
-    hits = await _search(context.deps, "search_guidelines", _search_in_language, query, language=language)
+    found = in_database(_search_in_language, query, language=language)
+    hits = await _search(context.deps, "search_guidelines", query, found)
     return hits if isinstance(hits, str) else [_guideline(hit, context.deps) for hit in hits]
 
 
@@ -118,7 +131,8 @@ async def search_products(context: RunContext[Findings], query: str) -> list[Pro
     Args:
         query: het onderwerp of het soort product.
     """
-    hits = await _search(context.deps, "search_products", retrieval.search_products, query, limit=MOST_RESULTS)
+    found = in_database(retrieval.search_products, query, limit=MOST_RESULTS)
+    hits = await _search(context.deps, "search_products", query, found)
     return hits if isinstance(hits, str) else [_product(hit, context.deps) for hit in hits]
 
 
@@ -163,13 +177,34 @@ async def remember(context: RunContext[Findings], fact: str) -> Proposal:
     return Proposal("proposed", fact, "Het is voorgesteld, en geldt als het is goedgekeurd.")
 
 
-async def _search(
-    findings: Findings, tool: str, search: Callable[..., Sequence[T]], query: str, **options: Any
-) -> Sequence[T] | str:
+def _where_there_is_a_past(context: RunContext[Findings], tool: ToolDefinition) -> ToolDefinition | None:
+    return tool if context.deps.memory.recall else None
+
+
+@toolset.tool(prepare=_where_there_is_a_past)
+async def search_sessions(context: RunContext[Findings], query: str = "") -> list[Remembered] | str:
+    """Zoek in eerdere gesprekken met deze persoon: wat die vroeg of vertelde, en wat jij antwoordde.
+
+    Args:
+        query: waarover het ging, in trefwoorden of een zin. Leeg: waarover de laatste gesprekken gingen.
+    """
+    recall = context.deps.memory.recall
+    assert recall
+    hits = await _search(context.deps, "search_sessions", query, recall(query))
+    if isinstance(hits, str):
+        return hits
+    return [
+        Remembered(kind=hit.kind, date=f"{timezone.localdate(hit.at)}", role=hit.role, text=told)
+        for hit in hits
+        if (told := safe(hit.text))
+    ]
+
+
+async def _search(findings: Findings, tool: str, query: str, found: Awaitable[Sequence[T]]) -> Sequence[T] | str:
     started = time.perf_counter()
     hits: Sequence[T] = []
     try:
-        hits = await in_database(search, query, **options)
+        hits = await found
     except Exception:
         # Whatever is wrong with the knowledge base, the person still gets an answer, if only that it is so.
         logger.exception("A tool failed")

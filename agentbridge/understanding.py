@@ -15,6 +15,7 @@ from agentbridge.words import (
     GREETINGS,
     ORDINALS,
     OWN_VERBS,
+    PAST_WORDS,
     PRODUCT_WORDS,
     REFERRING,
     STRONGLY_REFERRING,
@@ -34,6 +35,8 @@ class Intent(Enum):
     REMEMBER = auto()
     # What EVI knows about the person.
     ABOUT_ME = auto()
+    # What was said in an earlier conversation.
+    PAST = auto()
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,20 @@ WISHES_LANGUAGE = re.compile(
 TELLS_OF_WORK = re.compile(r"\b(?:werk\w*|work\w*|beroep|functie|baan|job|vak|sector|branche|ploeg|bedrijf|dienst)\b")
 NAMED_LANGUAGE = re.compile(r"\b(engels|english|nederlands|dutch)(?:e|talig\w*)?\b")
 DENIES = re.compile(r"\b(?:niet|geen|nooit|not|no|never|don't)\b")
+# Who asks what was said, and not what holds: "wat zei ik vorige week over ladders", "waar hadden we het over".
+PAST = re.compile(
+    r"\bwat (?:zei|zeiden|vroeg|vroegen|vertelde|vertelden|antwoordde|adviseerde) (?:ik|je|jij|u|we|wij)\b"
+    r"|\bwat (?:heb|had|hebt|hadden|hebben) (?:ik|je|jij|u|we|wij)\b.{0,60}\b"
+    r"(?:gezegd|gevraagd|verteld|geantwoord|besproken|afgesproken|geadviseerd|aangeraden)\b"
+    r"|\bwaar(?:over)? (?:hadden|hebben|spraken|praatten) (?:we|wij)\b"
+    r"|\bwaar(?:over)? ging (?:het|ons).{0,30}\b(?:laatst|eerder|vorige|gisteren|toen|gesprek)\b"
+    r"|\b(?:heb|had) ik\b.{0,20}\b(?:eerder|al|ooit|eens|weleens)\b.{0,60}\b(?:gevraagd|verteld|gezegd|genoemd)\b"
+    r"|\b(?:what|when) (?:did|have|had) (?:i|you|we)\b.{0,30}"
+    r"\b(?:say|said|ask|asked|tell|told|talk|talked|discuss|discussed|mention|mentioned)\b"
+    r"|\b(?:have|had|did) (?:i|we)\b.{0,30}\b(?:ask|asked|talk|talked|discuss|discussed|tell|told|mention|mentioned)\b"
+)
+# What such a question is about comes after the last of these.
+ABOUT = re.compile(r".*\b(?:over|naar|omtrent|about|regarding)\b(?! gehad\b| gesproken\b| gepraat\b)", re.DOTALL)
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
 # What to look up when it has happened.
 FIRST_AID = {"nl": "eerste hulp, wat te doen bij een ongeval", "en": "first aid, what to do in an accident"}
@@ -133,8 +150,15 @@ MOST_WORDS_OF_A_SUBJECT = 3
 MOST_WORDS_OF_WORK = 6
 
 
-def understand(question: str, *, said: Sequence[HistoryItem], facts: Sequence[str] = ()) -> Understanding:
-    """The question in the light of what was said before it, oldest first, and of what is known about the person."""
+def understand(
+    question: str, *, said: Sequence[HistoryItem], facts: Sequence[str] = (), has_past: bool = False
+) -> Understanding:
+    """The question in the light of what was said before it, oldest first, and of what is known about the person.
+
+    With a past, who asks what was said in another conversation is understood so.
+    """
+    if has_past and asks_for_the_past(question):
+        return _about_the_past(question)
     exchanges: list[tuple[str, str]] = []
     answered = ""
     for item in said:
@@ -275,6 +299,18 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
         urgent=urgent,
         translated=bool(wanted),
     )
+
+
+def asks_for_the_past(question: str) -> bool:
+    """Whether a question is about what was said before, rather than about what holds."""
+    return bool(PAST.search(" ".join(question[:MOST_CHARACTERS].casefold().split())))
+
+
+def _about_the_past(question: str) -> Understanding:
+    text = " ".join(question[:MOST_CHARACTERS].casefold().split())
+    topic = ABOUT.sub("", text) if ABOUT.match(text) else PAST.sub(" ", text)
+    words = tuple(word for word in WORD.findall(topic) if word not in FILLERS and word not in PAST_WORDS)
+    return Understanding(Intent.PAST, language_of(text) or "nl", query=" ".join(words), topic=words)
 
 
 def language_of(text: str) -> str | None:

@@ -16,6 +16,7 @@ FILLERS = _words("fillers") | DUTCH | ENGLISH
 GREETINGS = _words("greetings")
 THANKS = _words("thanks")
 ASPECTS = _words("aspects")
+PAST_WORDS = _words("past")
 PRODUCT_WORDS = _words("products")
 STRONGLY_REFERRING = _words("strongly_referring")
 REFERRING = _words("referring")

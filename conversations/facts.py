@@ -6,8 +6,7 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from agentbridge.database import in_database
-from agentbridge.memory import MAX_FACT_CHARS, Memory, in_one_line
+from agentbridge.memory import MAX_FACT_CHARS, in_one_line
 from agentbridge.tools import safe
 from conversations.errors import BadRequestError
 from conversations.models import Action, AuditEntry, Fact, FactQuerySet, FactSource, FactStatus, Message
@@ -20,17 +19,6 @@ class UnfitFactError(BadRequestError):
     """A text that cannot be a fact about this person."""
 
     code = "unfit_fact"
-
-
-def memory_of(facts: tuple[str, ...], *, owner_id: int | None, user_id: str, question_id: UUID | None) -> Memory:
-    """What the agent gets: what is known, and a way to propose more on the strength of this question."""
-    if question_id is None:
-        return Memory(facts)
-
-    async def remember(text: str) -> bool:
-        return await in_database(propose, text, owner_id=owner_id, user_id=user_id, question_id=question_id)
-
-    return Memory(facts, remember)
 
 
 @transaction.atomic

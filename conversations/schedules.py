@@ -30,6 +30,11 @@ SCHEDULES: dict[str, dict[str, Any]] = {
         "schedule_type": Schedule.MINUTES,
         "minutes": 5,
     },
+    "evi: embed messages": {
+        "func": "conversations.tasks.embed_messages",
+        "schedule_type": Schedule.MINUTES,
+        "minutes": 1,
+    },
     "evi: answer Telegram": {
         "func": "conversations.tasks.answer_telegram",
         "schedule_type": Schedule.MINUTES,

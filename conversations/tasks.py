@@ -5,7 +5,7 @@ from dataclasses import asdict
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from conversations import retention, summaries
+from conversations import remembering, retention, summaries
 
 
 def cleanup_sessions() -> dict[str, int]:
@@ -26,3 +26,8 @@ def answer_telegram() -> int:
     from conversations.api.telegram import inbox
 
     return inbox.answer_what_was_left()
+
+
+def embed_messages() -> int:
+    """What was said since the last time becomes findable."""
+    return remembering.make_findable()

@@ -18,7 +18,6 @@ from pydantic_ai import exceptions as model_errors
 from agentbridge import agent
 from agentbridge.database import in_database
 from agentbridge.providers import configured_model
-from conversations import facts
 from conversations.branches import follow, spoken
 from conversations.errors import (
     BadRequestError,
@@ -30,6 +29,7 @@ from conversations.errors import (
     ModelUnavailableError,
 )
 from conversations.live import announcer
+from conversations.memory import memory_of
 from conversations.models import Message, Role, Session, Status
 from conversations.openings import (
     LOOK_AGAIN_SECONDS,
@@ -203,14 +203,9 @@ class Turn:
                 async for event in agent.answer(
                     self._question(),
                     history=[*self.opening.summary, *self.opening.context],
-                    memory=facts.memory_of(
-                        self.opening.facts,
-                        owner_id=self.request.owner_id,
-                        user_id=self.request.user_id,
-                        question_id=self.opening.question_id,
-                    ),
                     model=configured_model(),
                     model_settings=self.request.model_settings,
+                    memory=memory_of(self.request, self.opening),
                 ):
                     match event:
                         case agent.Progress(text=text, done=done):

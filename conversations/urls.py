@@ -1,7 +1,7 @@
 from django.urls import path, re_path
 from django.views.generic import TemplateView
 
-from conversations.api import chat, facts, handovers, openai, responses, sessions, sources
+from conversations.api import chat, facts, handovers, openai, responses, search, sessions, sources
 from conversations.api.telegram import webhook as telegram
 
 urlpatterns = [
@@ -23,5 +23,6 @@ urlpatterns = [
     path("api/sessions/<str:session_id>/handover", handovers.SessionHandoverView.as_view()),
     path("api/handover", handovers.HandoverView.as_view()),
     path("telegram/webhook", telegram.webhook, name="telegram-webhook"),
+    path("api/search", search.SearchView.as_view()),
     path("api/sources/<str:source_id>", sources.SourceView.as_view()),
 ]

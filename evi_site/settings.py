@@ -140,7 +140,9 @@ Q_CLUSTER = {
     "retry": 3660,
     "max_attempts": 3,
     "poll": 1,
-    "save_limit": 1000,
+    # Of each kind, so that what runs every minute does not push out what runs once a day.
+    "save_limit": 500,
+    "save_limit_per": "func",
     # After a night's downtime one clean-up is enough.
     "catch_up": False,
 }

@@ -3,7 +3,16 @@
 from conversations.models.audit import Action, AuditEntry
 from conversations.models.handovers import Handover, HandoverQuerySet
 from conversations.models.keys import ApiKey, ApiKeyQuerySet
-from conversations.models.memory import MAX_FACT_CHARS, Fact, FactQuerySet, FactSource, FactStatus, Summary
+from conversations.models.memory import (
+    MAX_FACT_CHARS,
+    EmbeddingProgress,
+    Fact,
+    FactQuerySet,
+    FactSource,
+    FactStatus,
+    MessageEmbedding,
+    Summary,
+)
 from conversations.models.messages import (
     MAX_CONTEXT_MESSAGES,
     SENSIBLE_TIMES,
@@ -39,6 +48,7 @@ __all__ = [
     "Beginning",
     "Channel",
     "DivergedError",
+    "EmbeddingProgress",
     "Fact",
     "FactQuerySet",
     "FactSource",
@@ -46,6 +56,7 @@ __all__ = [
     "Handover",
     "HandoverQuerySet",
     "Message",
+    "MessageEmbedding",
     "MessageQuerySet",
     "Place",
     "Role",

@@ -6,12 +6,13 @@ from typing import ClassVar
 
 from django.conf import settings
 from django.contrib.postgres.functions import RandomUUID
+from django.contrib.postgres.indexes import GinIndex
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 from django.db.models import F
 from django.db.models.functions import Length, Now
 from django.db.models.lookups import Range
-from pgvector.django import VectorField
+from pgvector.django import HalfVectorField, VectorField
 
 from agentbridge.memory import MAX_FACT_CHARS as MAX_FACT_CHARS
 from conversations.models.messages import Message
@@ -49,6 +50,7 @@ class Summary(Recallable):
         db_table = "summaries"
         verbose_name = "samenvatting"
         verbose_name_plural = "samenvattingen"
+        indexes: ClassVar = [GinIndex(name="idx_summaries_terms", fields=["terms"], fastupdate=False)]
 
     def __str__(self) -> str:
         return self.text[:60]
@@ -123,3 +125,51 @@ class FactSource(models.Model):
 
     def __str__(self) -> str:
         return f"{self.fact_id} ← {self.message_id}"
+
+
+class MessageEmbedding(models.Model):
+    """What a message is found by. The worker writes it after the turn, and the table that turns use stays slim."""
+
+    # The database deletes it with its message, and also when the message is superseded or changed.
+    message = models.OneToOneField(
+        Message, models.DO_NOTHING, primary_key=True, related_name="+", db_constraint=False, editable=False
+    )
+    session = models.ForeignKey(
+        Session, models.DO_NOTHING, related_name="+", db_constraint=False, db_index=False, editable=False
+    )
+    # Owner and person in one number, which the database keeps true. It finds candidates; whose they are, their
+    # session says.
+    person = models.BigIntegerField(editable=False)
+    channel = models.TextField(editable=False)
+    role = models.TextField(editable=False)
+    said_at = models.DateTimeField(editable=False)
+    # Two bytes a number are enough to tell texts apart, and half as much to read.
+    embedding = HalfVectorField(editable=False)
+    embedding_model = models.TextField(editable=False)
+    terms = SearchVectorField(editable=False)
+
+    class Meta:
+        db_table = "message_embeddings"
+        indexes: ClassVar = [
+            # Both at once, or a common word would have to be read for everybody.
+            GinIndex(name="idx_message_embeddings_terms", fields=["person", "terms"], fastupdate=False),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.message_id)
+
+
+class EmbeddingProgress(models.Model):
+    """Up to where all messages are embedded, so that nobody has to look through a million of them every minute."""
+
+    embedding_model = models.TextField(primary_key=True)
+    through_seq = models.BigIntegerField(db_default=0)
+    # How far it will be when nobody is writing any more who was writing at that time.
+    next_seq = models.BigIntegerField(db_default=0)
+    next_xid = models.BigIntegerField(null=True)
+
+    class Meta:
+        db_table = "embedding_progress"
+
+    def __str__(self) -> str:
+        return f"{self.embedding_model}: {self.through_seq}"

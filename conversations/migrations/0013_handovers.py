@@ -5,7 +5,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("conversations", "0011_summaries_and_facts"),
+        ("conversations", "0012_message_embeddings"),
     ]
 
     operations = [
