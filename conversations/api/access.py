@@ -10,6 +10,7 @@ from uuid import UUID
 
 import jwt
 from django.conf import settings
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.cache import cache
 from django.core.exceptions import RequestDataTooBig
 from django.db.models import Q
@@ -68,8 +69,25 @@ def identify(request: HttpRequest, *, user: str | None = None) -> Caller:
 def authenticate(request: HttpRequest) -> Client:
     """The client whose key this is, or a refusal."""
     client = _client(request)
-    _count(client)
+    count(client)
     return client
+
+
+def caller_from_session(user: AbstractBaseUser | AnonymousUser) -> Client:
+    """Somebody who signed in on a page is a client of their own. Not counted yet; the surface knows what a request is.
+
+    Whoever takes a cookie for an answer also checks where the request comes from.
+    """
+    if not (user.is_authenticated and user.is_active):
+        raise NotAuthenticatedError("Sign in first, or send an API key.")
+    return Client(user.pk)
+
+
+def comes_from_here(request: HttpRequest) -> bool:
+    """Whether the page that sends this request is one of this site's, or there is no page: programs name no origin."""
+    origin = request.headers.get("Origin")
+    own = f"{request.scheme}://{request.get_host()}"
+    return origin is None or origin == own or origin in settings.CSRF_TRUSTED_ORIGINS
 
 
 def person_of(request: HttpRequest, *, user: str | None) -> Person:
@@ -169,7 +187,7 @@ def _is_loopback(address: str) -> bool:
         return False
 
 
-def _count(client: Client) -> None:
+def count(client: Client) -> None:
     """Refuse a client that asks too much; counted for each process, in windows of a minute."""
     now = timezone.now()
     window = f"requests:{client.owner_id}:{now:%Y%m%d%H%M}"
