@@ -1,10 +1,13 @@
+from django.contrib.auth.views import LogoutView
 from django.urls import path
-from django.views.generic import TemplateView
 
+from conversations import pages
 from conversations.api import chat, openai, responses, sessions, sources
 
 urlpatterns = [
-    path("", TemplateView.as_view(template_name="conversations/home.html"), name="home"),
+    path("", pages.chat, name="home"),
+    path("login/", pages.SignIn.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
     path("chat", chat.ChatView.as_view()),
     path("v1/chat/completions", openai.chat_completions),
     path("v1/responses", responses.responses),
