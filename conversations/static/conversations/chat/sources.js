@@ -19,6 +19,8 @@ export function openSources(citations, { marker = null, from = null } = {}) {
   list.replaceChildren(...citations.map((citation) => card(citation, citation.marker === marker)));
   panel.hidden = false;
   document.body.classList.add("has-sources");
+  // The conversation becomes narrower, and its lines move.
+  from?.scrollIntoView({ block: "nearest" });
   const chosen = list.querySelector("[aria-current]");
   chosen?.scrollIntoView({ block: "nearest" });
   (chosen ?? panel.querySelector("button")).focus({ preventScroll: true });
