@@ -587,17 +587,18 @@ class TestSigningIn:
         tab.close()
 
     def test_the_way_on_stays_on_this_site(self, production: Site) -> None:
-        with httpx.Client(base_url=production.url) as client:
+        with httpx.Client(base_url=production.url, timeout=60) as client:
             signed_in = post_sign_in(client, next="https://evil.example/")
         assert (signed_in.status_code, signed_in.headers["Location"]) == (302, "/")
 
     def test_the_cookie_opens_the_api_and_changes_want_the_token(self, production: Site) -> None:
-        with httpx.Client(base_url=production.url) as client:
+        with httpx.Client(base_url=production.url, timeout=60) as client:
             post_sign_in(client)
             assert client.get("/api/sessions").status_code == 200
             document = {"version": 1, "session": {}, "messages": []}
-            for path in ("/api/sessions/import", "/chat", "/v1/chat/completions"):
-                refused = client.post(path, json=document)
+            bodies = {"/api/sessions/import": document, "/chat": {"query": "say no"}, "/v1/chat/completions": {}}
+            for path, body in bodies.items():
+                refused = client.post(path, json=body)
                 assert refused.status_code == 403, path
                 assert "error" in refused.json()
             token = {"X-CSRFToken": client.cookies["csrftoken"]}
@@ -607,7 +608,7 @@ class TestSigningIn:
 
     def test_a_person_sees_their_own_sessions_only(self, production: Site) -> None:
         theirs = Session.objects.create(owner=None)
-        with httpx.Client(base_url=production.url) as client:
+        with httpx.Client(base_url=production.url, timeout=60) as client:
             post_sign_in(client)
             assert client.get(f"/api/sessions/{theirs.id}").status_code == 404
 

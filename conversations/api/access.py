@@ -10,6 +10,7 @@ from uuid import UUID
 
 import jwt
 from django.conf import settings
+from django.contrib.auth import get_user
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.core.cache import cache
 from django.core.exceptions import RequestDataTooBig
@@ -96,7 +97,9 @@ def signed_in(request: HttpRequest) -> AbstractBaseUser | None:
     """Who has signed in with this browser, if anyone. Without a cookie nothing is asked of the database."""
     if settings.SESSION_COOKIE_NAME not in request.COOKIES:
         return None
-    return request.user if request.user.is_authenticated else None
+    # Not `request.user`: in its own views DRF has put somebody anonymous there.
+    user = get_user(request)
+    return user if isinstance(user, AbstractBaseUser) else None
 
 
 def is_open_to(request: HttpRequest) -> bool:
