@@ -39,6 +39,18 @@ class NotAuthenticatedError(EviError):
     code = "invalid_api_key"
 
 
+class ForgedRequestError(EviError):
+    """A change that comes with the cookie of who signed in, and perhaps from a page that is not EVI's."""
+
+    status = 403
+    code = "csrf_failed"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{reason} Send the cookie csrftoken's value in the header X-CSRFToken, or an API key instead."
+        )
+
+
 class NotFoundError(EviError):
     status = 404
     code = "not_found"

@@ -1,11 +1,14 @@
+from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
-from django.views.generic import TemplateView
 
+from conversations import pages
 from conversations.api import chat, facts, handovers, openai, responses, search, sessions, sources
 from conversations.api.telegram import webhook as telegram
 
 urlpatterns = [
-    path("", TemplateView.as_view(template_name="conversations/home.html"), name="home"),
+    path("", pages.chat, name="home"),
+    path("login/", pages.SignIn.as_view(), name="login"),
+    path("logout/", LogoutView.as_view(), name="logout"),
     path("chat", chat.ChatView.as_view()),
     path("v1/chat/completions", openai.chat_completions),
     path("v1/responses", responses.responses),

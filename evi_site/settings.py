@@ -98,6 +98,9 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "home"
+
 # What is read of a body before it is refused.
 DATA_UPLOAD_MAX_MEMORY_SIZE = EVI.max_body_bytes
 

@@ -64,6 +64,7 @@ class Site:
     def start(self) -> None:
         command = [sys.executable, "-m", "daphne", "-v", "0", "-p", str(self.port), "evi_site.asgi:application"]
         self.process = subprocess.Popen(command, cwd=BASE_DIR, env=self.environment)
+        # Much else may be running on this machine.
         wait_for(lambda: self.answers("/healthz"), seconds=120)
 
     def answers(self, path: str) -> bool:

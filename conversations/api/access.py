@@ -10,15 +10,18 @@ from uuid import UUID
 
 import jwt
 from django.conf import settings
+from django.contrib.auth import get_user
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.core.exceptions import RequestDataTooBig
 from django.db.models import Q
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
+from rest_framework.authentication import CSRFCheck
 
 from conversations import limits
 from conversations.errors import (
     BadRequestError,
+    ForgedRequestError,
     InvalidSessionIdError,
     NotAuthenticatedError,
     TooLargeError,
@@ -38,7 +41,7 @@ LAST_USED_STEP = timedelta(minutes=1)
 
 @dataclass(frozen=True)
 class Client:
-    """Who has come in by a key. Without an owner: somebody on this machine, in development."""
+    """Who has come in, by a key or by signing in. Without an owner: somebody on this machine, in development."""
 
     owner_id: int | None
     in_line: bool = False
@@ -71,7 +74,7 @@ def actor(caller: Caller) -> User | str:
 
 
 def authenticate(request: HttpRequest) -> Client:
-    """The client whose key this is, or a refusal."""
+    """The client whose key this is, or who has signed in, or a refusal."""
     client = _client(request)
     count(client)
     return client
@@ -92,6 +95,20 @@ def comes_from_here(request: HttpRequest) -> bool:
     origin = request.headers.get("Origin")
     own = f"{request.scheme}://{request.get_host()}"
     return origin is None or origin == own or origin in settings.CSRF_TRUSTED_ORIGINS
+
+
+def signed_in(request: HttpRequest) -> AbstractBaseUser | None:
+    """Who has signed in with this browser, if anyone. Without a cookie nothing is asked of the database."""
+    if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+        return None
+    # Not `request.user`: in its own views DRF has put somebody anonymous there.
+    user = get_user(request)
+    return user if isinstance(user, AbstractBaseUser) else None
+
+
+def is_open_to(request: HttpRequest) -> bool:
+    """Whether EVI answers without a key or signing in: on one's own machine, in development."""
+    return settings.EVI.env == "development" and _is_loopback(request.META.get("REMOTE_ADDR", ""))
 
 
 def person_of(request: HttpRequest, *, user: str | None) -> Person:
@@ -169,7 +186,10 @@ def session_id_of(request: HttpRequest) -> UUID | None:
 def _client(request: HttpRequest) -> Client:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if not token:
-        if settings.EVI.env == "development" and _is_loopback(request.META.get("REMOTE_ADDR", "")):
+        if user := signed_in(request):
+            _check_forgery(request)
+            return caller_from_session(user)
+        if is_open_to(request):
             return Client(owner_id=None)
         raise NotAuthenticatedError("Send an API key as 'Authorization: Bearer KEY'.")
     key = scheme.lower() == "bearer" and ApiKey.objects.opened_by(token.strip())
@@ -180,6 +200,21 @@ def _client(request: HttpRequest) -> Client:
         last_used_at=now
     )
     return Client(key.client_id, key.in_line)
+
+
+def _nothing(request: HttpRequest) -> HttpResponse:
+    """The view that Django's check wants to know, to see whether it is exempt."""
+    return HttpResponse()
+
+
+def _check_forgery(request: HttpRequest) -> None:
+    """A browser sends its cookie along whoever made it ask: changes want the token that only EVI's own pages have."""
+    # The check looks into the body as well.
+    check_size(request)
+    check = CSRFCheck(_nothing)
+    check.process_request(request)
+    if reason := check.process_view(request, _nothing, (), {}):
+        raise ForgedRequestError(str(reason))
 
 
 def _is_loopback(address: str) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.conf import settings
 from pydantic import BaseModel
 
 from conversations.api.openai import CompletionRequest
@@ -11,6 +12,7 @@ Schema = dict[str, Any]
 
 STRING: Schema = {"type": "string"}
 INTEGER: Schema = {"type": "integer"}
+TO_SIGN_IN: Schema = {"description": "Sign in first: to /login/"}
 CITATIONS: Schema = {"type": "array", "items": {"$ref": "#/components/schemas/Citation"}}
 EMPTY: Schema = {"application/json": {"schema": {"type": "object", "maxProperties": 0}}}
 SESSION_HEADER: Schema = {
@@ -52,10 +54,26 @@ def describe_plain_views(result: Schema, generator: Any, request: Any, public: b
         "name": "X-Telegram-Bot-Api-Secret-Token",
         "description": "What Telegram was given with the webhook.",
     }
-    result["security"] = [{"bearer": []}]
+    components["securitySchemes"]["cookie"] = {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": settings.SESSION_COOKIE_NAME,
+        "description": "Of who signed in at /login/. Changes want the cookie csrftoken in the header X-CSRFToken too.",
+    }
+    result["security"] = [{"bearer": []}, {"cookie": []}]
     result["paths"] = dict(sorted({**result["paths"], **_plain_paths()}.items()))
+    _tell_of_forgery(result["paths"])
     components["schemas"] = dict(sorted(schemas.items()))
     return result
+
+
+def _tell_of_forgery(paths: Schema) -> None:
+    """Every change can be refused to a browser that was made to ask for it."""
+    for path, operations in paths.items():
+        refused = _json("Not from a page of EVI's", "OpenAIError" if path.startswith("/v1") else "Error")
+        for method, operation in operations.items():
+            if method in ("post", "put", "patch", "delete") and "401" in operation["responses"]:
+                operation["responses"]["403"] = refused
 
 
 def _plain_paths() -> Schema:
@@ -163,7 +181,9 @@ def _plain_paths() -> Schema:
         },
         "/healthz": _open("healthz", "Whether the process answers", {"200": health["200"]}),
         "/readyz": _open("readyz", "Whether EVI can serve: its database is there and up to date", health),
-        "/": _page("home", "The first page", "text/html"),
+        "/": _page("home", "The chat page; in production for who has signed in", "text/html", **{"302": TO_SIGN_IN}),
+        "/login/": {**_page("sign_in_page", "Where to sign in", "text/html"), **_sign_in()},
+        "/logout/": _sign_out(),
         "/api/docs/": _page("api_docs", "This description, as a page", "text/html"),
         "/api/schema/": _page("api_schema", "This description", "application/vnd.oai.openapi"),
     }
@@ -175,8 +195,28 @@ def _open(name: str, summary: str, responses: Schema) -> Schema:
     }
 
 
-def _page(name: str, summary: str, media_type: str) -> Schema:
-    return _open(name, summary, {"200": {"description": summary, "content": {media_type: {"schema": STRING}}}})
+def _page(name: str, summary: str, media_type: str, **others: Schema) -> Schema:
+    return _open(name, summary, {"200": _text(summary, media_type), **others})
+
+
+def _text(description: str, media_type: str = "text/html") -> Schema:
+    return {"description": description, "content": {media_type: {"schema": STRING}}}
+
+
+def _sign_in() -> Schema:
+    fields = _object(username=STRING, password=STRING, csrfmiddlewaretoken=STRING)
+    fields["properties"]["next"] = STRING
+    form = {"application/x-www-form-urlencoded": {"schema": fields}}
+    refused = {"200": _text("Not known: the page once more"), "403": _text("Not from a page of EVI's")}
+    signed_in = {"302": {"description": "Signed in: on to the page that was asked for"}}
+    [(_, operation)] = _open("sign_in", "Sign in with a name and a password", {**signed_in, **refused}).items()
+    return {"post": {**operation, "requestBody": {"required": True, "content": form}}}
+
+
+def _sign_out() -> Schema:
+    signed_out = {"302": {"description": "Signed out"}, "403": _text("Not from a page of EVI's")}
+    [(_, operation)] = _open("sign_out", "Sign out", signed_out).items()
+    return {"post": operation}
 
 
 def _openai_errors(*statuses: int) -> Schema:
