@@ -18,8 +18,14 @@ def at_night() -> datetime:
     return tonight if tonight > now else tonight + timedelta(days=1)
 
 
+def first_run(wanted: dict[str, Any]) -> datetime:
+    """What happens every day happens at night, and what happens more often begins at once."""
+    return at_night() if wanted["schedule_type"] == Schedule.DAILY else timezone.now()
+
+
 SCHEDULES: dict[str, dict[str, Any]] = {
     "evi: clean up sessions": {"func": "conversations.tasks.cleanup_sessions", "schedule_type": Schedule.DAILY},
+    "evi: keep the figures of the day": {"func": "conversations.tasks.keep_figures", "schedule_type": Schedule.HOURLY},
 }
 
 
@@ -31,7 +37,7 @@ def register_schedules() -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
     for name, wanted in SCHEDULES.items():
         first, *surplus = Schedule.objects.filter(name=name).order_by("id") or [
-            Schedule(name=name, next_run=at_night(), repeats=-1)
+            Schedule(name=name, next_run=first_run(wanted), repeats=-1)
         ]
         for field, value in wanted.items():
             setattr(first, field, value)

@@ -80,6 +80,7 @@ class Environment(BaseSettings):
     openwebui_jwt_secret: str = ""
     temporary_hours: int = Field(24, ge=1, le=8760)
     retention_days: int = Field(30, ge=0, le=36500)
+    admin_hide_content: bool = False
 
     @field_validator("allowed_hosts", "model_fallbacks", mode="before")
     @classmethod

@@ -2,6 +2,7 @@
 
 import dj_database_url
 
+from evi_site.appearance import UNFOLD as UNFOLD
 from evi_site.environment import BASE_DIR, LOOPBACK_HOSTS, read_environment
 
 EVI = read_environment()
@@ -15,7 +16,10 @@ ROOT_URLCONF = "evi_site.urls"
 ASGI_APPLICATION = "evi_site.asgi.application"
 
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    # Their templates come before Django's own.
+    "unfold.apps.BasicAppConfig",
+    "unfold.contrib.filters",
+    "evi_site.apps.EviAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -28,7 +32,8 @@ INSTALLED_APPS = [
     "django_q",
     "agentbridge",
     "conversations",
-    "evi_site",
+    # Last: it gives what others registered in the admin EVI's style.
+    "evi_site.apps.EviSiteConfig",
 ]
 
 MIDDLEWARE = [

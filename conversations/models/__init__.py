@@ -15,6 +15,7 @@ from conversations.models.messages import (
     storable,
     without_unstorable,
 )
+from conversations.models.operations import CleanupRun, DailyFigures
 from conversations.models.sessions import (
     Beginning,
     Channel,
@@ -36,6 +37,8 @@ __all__ = [
     "AuditEntry",
     "Beginning",
     "Channel",
+    "CleanupRun",
+    "DailyFigures",
     "DivergedError",
     "Fact",
     "FactQuerySet",
