@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.text import capfirst
 from unfold import admin as unfold
+from unfold.views import ChangeList
 
 if TYPE_CHECKING:
     from django.contrib import admin
@@ -20,15 +21,27 @@ else:
     ModelAdmin = unfold.ModelAdmin
 
 
+class StaffList(ChangeList):  # type: ignore[misc]  # Unfold has no types
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.query and not self.has_active_filters:
+            # Nothing is left out, so there is no “show all”.
+            self.full_result_count = self.result_count
+
+
 class StaffAdmin(ModelAdmin):
     """A list and a page in EVI's style. Garbage in an address leads back to the list, as where Django recognises it."""
 
     show_full_result_count = False
+    list_max_show_all = 0
     list_fullwidth = True
     list_filter_sheet = True
     list_filter_submit = True
     compressed_fields = True
     warn_unsaved_form = True
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[Any]:
+        return StaffList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         try:

@@ -29,6 +29,19 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 }
 
 
+# As staff read them.
+IN_DUTCH = {
+    "conversations.tasks.cleanup_sessions": "Gesprekken opschonen",
+    "conversations.tasks.keep_figures": "Dagcijfers bijhouden",
+    "conversations.tasks.summarize_sessions": "Gesprekken samenvatten",
+    "conversations.tasks.embed_messages": "Berichten doorzoekbaar maken",
+}
+
+
+def in_dutch(schedule: Schedule) -> str:
+    return IN_DUTCH.get(schedule.func, str(schedule.name or schedule.func))
+
+
 @transaction.atomic
 def register_schedules() -> None:
     """Make each schedule exist once. One that exists keeps its next run, or restarts would put it off for ever."""

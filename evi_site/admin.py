@@ -18,6 +18,7 @@ from django_q.models import Failure, OrmQ, Schedule, Success, Task
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from agentbridge.staff import ReadOnlyAdmin, StaffAdmin
+from conversations.schedules import in_dutch
 
 for model in (User, Group, Schedule, Success, Failure, OrmQ):
     admin.site.unregister(model)
@@ -104,7 +105,7 @@ def resubmit(model_admin: TaskAdmin, request: HttpRequest, queryset: models.Quer
 class ScheduleAdmin(StaffAdmin):
     """EVI registers its own schedules at every start; here one sees that they run, and when."""
 
-    list_display = ("name", "func", "schedule_type", "when_next", "last_result")
+    list_display = ("in_dutch", "func", "schedule_type", "when_next", "last_result")
     search_fields = ("name", "func")
     fields = ("name", "func", "schedule_type", "minutes", "cron", "repeats", "next_run", "last_result")
     readonly_fields = ("name", "func", "last_result")
@@ -115,6 +116,10 @@ class ScheduleAdmin(StaffAdmin):
         return schedules.annotate(
             last_success=models.Subquery(last.values("success")), last_stopped=models.Subquery(last.values("stopped"))
         )
+
+    @admin.display(description="taak", ordering="name")
+    def in_dutch(self, schedule: Schedule) -> str:
+        return in_dutch(schedule)
 
     @admin.display(description="volgende keer", ordering="next_run")
     def when_next(self, schedule: Schedule) -> str:

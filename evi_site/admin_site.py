@@ -30,6 +30,7 @@ class EviAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # Unfold has no type
     site_header = "EVI-beheer"
     site_title = "EVI-beheer"
     index_title = "Overzicht"
+    index_template = "admin/conversations/dashboard.html"
 
     def admin_view(self, view: Callable[..., HttpResponseBase], cacheable: bool = False) -> Callable[..., Any]:
         checked = super().admin_view(view, cacheable)

@@ -50,6 +50,8 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        # What EVI changes of Unfold's own templates comes before them.
+        "DIRS": [BASE_DIR / "evi_site" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

@@ -113,7 +113,7 @@ def _chart(
 
 
 def _short(day: date) -> str:
-    return date_format(day, "j M")
+    return date_format(day, "j b")
 
 
 def _number(value: float) -> str:

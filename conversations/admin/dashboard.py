@@ -21,6 +21,7 @@ from conversations.admin.charts import Chart, Series, bars, lines
 from conversations.figures import DAYS, last_days
 from conversations.models import DailyFigures, Fact, Message, Session, Summary
 from conversations.roles import may_read_contents
+from conversations.schedules import in_dutch
 
 # A schedule may fire half a minute late; one that is later than this has no worker.
 LATE = timedelta(minutes=2)
@@ -61,8 +62,14 @@ def _use(days: list[DailyFigures]) -> list[Tile]:
         Tile(
             "Gesprekken vandaag",
             _number(today.sessions),
-            counted(Message, today.messages),
+            f"hoogste in {DAYS} dagen: {_number(max(day.sessions for day in days))}",
             _sessions(used="today"),
+        ),
+        Tile(
+            "Berichten vandaag",
+            _number(today.messages),
+            f"hoogste in {DAYS} dagen: {_number(max(day.messages for day in days))}",
+            reverse("admin:conversations_message_changelist"),
         ),
         Tile(
             "Actieve personen vandaag",
@@ -153,7 +160,7 @@ def _worker() -> Tile:
     told = f"laatste taak {_ago(last)}" if last else "nog geen taak gedaan"
     if waiting:
         told += f"; {waiting} in de wachtrij"
-    value = "Loopt" if not late else "Loopt niet"
+    value = "Loopt niet" if late else "Loopt" if last else "Nog niet gezien"
     return Tile("Worker", value, told, reverse("admin:django_q_schedule_changelist"), is_alarming=late > 0)
 
 
@@ -183,7 +190,7 @@ def _schedules() -> list[dict[str, Any]]:
     now = timezone.now()
     return [
         {
-            "name": schedule.name,
+            "name": in_dutch(schedule),
             "next_run": _moment(schedule.next_run),
             "is_late": schedule.next_run < now - LATE,
             "last": tasks.get(schedule.task or ""),
@@ -211,7 +218,7 @@ def _number(value: int) -> str:
 
 
 def _moment(moment: datetime) -> str:
-    return date_format(timezone.localtime(moment), "j M H:i")
+    return date_format(timezone.localtime(moment), "j b H:i")
 
 
 def _ago(moment: datetime) -> str:

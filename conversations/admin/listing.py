@@ -10,8 +10,8 @@ from uuid import UUID
 from django.db.models import IntegerField, Q, QuerySet, Sum
 from django.db.models.expressions import F, Func
 from django.http import HttpRequest
-from unfold.views import ChangeList
 
+from agentbridge.staff import StaffList
 from conversations.admin.filters import MOST_SEARCH_WORDS
 from conversations.admin.messages import words_of
 from conversations.models import Message, Session
@@ -24,7 +24,7 @@ ID_CHARACTERS = set("0123456789abcdef-")
 MOST_FOUND_MESSAGES = 5000
 
 
-class SessionList(ChangeList):  # type: ignore[misc]  # Unfold has no types
+class SessionList(StaffList):
     """Adds the size of the sessions on this page, and takes the titles off for who may not read them."""
 
     def get_results(self, request: HttpRequest) -> None:

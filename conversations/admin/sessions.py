@@ -10,6 +10,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected
 from django.core.exceptions import PermissionDenied
+from django.db import models
 from django.db.models import QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -21,6 +22,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.timesince import timesince
 from unfold.contrib.filters.admin import FieldTextFilter
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from agentbridge.staff import counted
 from conversations.admin.base import DiscreetAdmin, record_each, staff
@@ -40,7 +42,7 @@ SEEN_AGAIN_AFTER = timedelta(hours=1)
 
 @admin.register(Session)
 class SessionAdmin(CleanupPages, DiscreetAdmin):
-    list_display = ("name", "last_used", "who", "channel", "message_count", "size", "pinned")
+    list_display = ("name", "last_used", "who", "channel", "message_count", "size", "pin_mark")
     list_filter = (
         "channel",
         LastUsedFilter,
@@ -56,6 +58,8 @@ class SessionAdmin(CleanupPages, DiscreetAdmin):
     search_help_text = "Zoek in titels, personen, berichten en ids"
     actions = ("pin", "unpin", "export_as_json", "export_as_markdown", "export_as_csv", "delete_selected")
     readonly_fields = ("id", "owner", "person", "channel", "external_id", "metadata", "created_at", "updated_at")
+    compressed_fields = False
+    formfield_overrides = {models.TextField: {"widget": UnfoldAdminTextInputWidget}}  # noqa: RUF012
     change_form_template = "admin/conversations/session/change_form.html"
 
     @admin.display(description="titel", ordering="title")
@@ -72,6 +76,11 @@ class SessionAdmin(CleanupPages, DiscreetAdmin):
         client = session.owner.get_username() if session.owner else "zonder sleutel"
         return format_html('{}<small class="evi-sub">{}</small>', Truncator(session.user_id).chars(40) or "–", client)
 
+    @admin.display(description="vast", ordering="pinned")
+    def pin_mark(self, session: Session) -> SafeString | str:
+        # A cross in each row of the many that are not would look like something wrong.
+        return format_html('<span class="evi-state evi-warn">{}</span>', "vastgezet") if session.pinned else ""
+
     @admin.display(description="omvang")
     def size(self, session: Any) -> str:
         return bytes_of(session.size)
@@ -81,7 +90,8 @@ class SessionAdmin(CleanupPages, DiscreetAdmin):
         """As the client tells, where it tells more than an id."""
         about = session.metadata.get("person") if isinstance(session.metadata, dict) else None
         told = [str(about[part]) for part in ("name", "email", "role") if part in about] if about else []
-        return " · ".join([*told, session.user_id] if session.user_id else told) or "–"
+        # Many a client knows a person by the same address that it tells.
+        return " · ".join(dict.fromkeys([*told, session.user_id] if session.user_id else told)) or "–"
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         reads = may_read_contents(request.user)

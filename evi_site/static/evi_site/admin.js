@@ -46,5 +46,10 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("DOMContentLoaded", () => {
+  // On a phone each cell bears its column's name, which Unfold writes With Capitals.
+  for (const cell of document.querySelectorAll("[data-label]")) {
+    const label = cell.dataset.label.trim();
+    cell.dataset.label = label.charAt(0).toUpperCase() + label.slice(1);
+  }
   document.querySelectorAll("[data-cleanup]").forEach(followCleanup);
 });
