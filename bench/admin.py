@@ -28,7 +28,8 @@ SPREAD = """
     TRUNCATE messages;
     INSERT INTO messages (id, session_id, role, content, status, metadata, created_at)
     SELECT id, session_id, role,
-        CASE WHEN place % 1000 = 7 THEN 'Waar ligt het valharnas ' || place ELSE repeat('Wat moet ik meenemen? ', 10) END,
+        CASE WHEN place % 1000 = 7 THEN 'Waar ligt het valharnas ' || place
+            ELSE repeat('Wat moet ik meenemen? ', 10) END,
         CASE WHEN role = 'assistant' AND place % 500 = 0 THEN 'interrupted' ELSE 'complete' END,
         CASE role WHEN 'assistant' THEN jsonb_build_object('model', 'offline', 'tokens_used', 500, 'duration_ms', 900)
             ELSE '{}' END,

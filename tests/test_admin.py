@@ -931,16 +931,15 @@ def test_first_page_takes_few_queries(
 
 def test_figures_and_search_go_through_their_indexes() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("INSERT INTO sessions DEFAULT VALUES RETURNING id")
-        [session_id] = cursor.fetchone()
         cursor.execute(
             """
+            INSERT INTO sessions (id) SELECT gen_random_uuid() FROM generate_series(1, 2000);
+            WITH numbered AS (SELECT id, row_number() OVER () AS place FROM sessions)
             INSERT INTO messages (session_id, role, content, created_at)
-            SELECT %s, 'user', 'woord' || n || ' en nog meer tekst', now() - interval '1 minute' * (100000 - n)
-            FROM generate_series(1, 100000) AS n;
+            SELECT id, 'user', 'woord' || n || ' en nog meer tekst', now() - interval '1 minute' * (100000 - n)
+            FROM generate_series(1, 100000) AS n JOIN numbered ON place = n % 2000 + 1 ORDER BY n;
             ANALYZE messages
-            """,
-            [session_id],
+            """
         )
         cursor.execute(f"EXPLAIN {figures.COUNT}", [timezone.now() - timedelta(hours=2), timezone.now()])
         assert "idx_messages_created_brin" in "".join(line for (line,) in cursor.fetchall())

@@ -64,7 +64,8 @@ class Site:
     def start(self) -> None:
         command = [sys.executable, "-m", "daphne", "-v", "0", "-p", str(self.port), "evi_site.asgi:application"]
         self.process = subprocess.Popen(command, cwd=BASE_DIR, env=self.environment)
-        wait_for(lambda: self.answers("/healthz"))
+        # A machine that is busy with other things takes its time.
+        wait_for(lambda: self.answers("/healthz"), seconds=120)
 
     def answers(self, path: str) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,7 +34,8 @@ class DiscreetAdmin(StaffAdmin):
             object_id=str(row.pk),
             object_repr=str(row.pk),
             action_flag=flag,
-            change_message=LogEntry(change_message=message).change_message if isinstance(message, str) else "",
+            # The names of fields, never what is in them.
+            change_message=json.dumps(message),
         )
 
 
