@@ -25,7 +25,7 @@ for model in (User, Group, Schedule, Success, Failure, OrmQ):
 
 
 @admin.register(User)
-class UserAdmin(auth_admin.UserAdmin, StaffAdmin):  # type: ignore[type-arg, misc]  # Unfold has no types
+class UserAdmin(auth_admin.UserAdmin, StaffAdmin):
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -55,7 +55,7 @@ class UserAdmin(auth_admin.UserAdmin, StaffAdmin):  # type: ignore[type-arg, mis
 
 
 @admin.register(Group)
-class GroupAdmin(auth_admin.GroupAdmin, StaffAdmin):  # type: ignore[type-arg, misc]  # Unfold has no types
+class GroupAdmin(auth_admin.GroupAdmin, StaffAdmin):
     pass
 
 
@@ -91,7 +91,7 @@ class TaskAdmin(ReadOnlyAdmin):
     def get_actions(self, request: HttpRequest) -> Any:
         actions = super().get_actions(request)
         if self.model is Failure and request.user.has_perm("django_q.change_failure"):
-            actions["resubmit"] = (resubmit, "resubmit", "Selectie opnieuw proberen")
+            actions |= {"resubmit": (resubmit, "resubmit", "Selectie opnieuw proberen")}
         return actions
 
 
@@ -112,10 +112,15 @@ class ScheduleAdmin(StaffAdmin):
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[Schedule]:
         last = Task.objects.filter(id=models.OuterRef("task"))
-        schedules: models.QuerySet[Schedule] = super().get_queryset(request)
-        return schedules.annotate(
-            last_success=models.Subquery(last.values("success")), last_stopped=models.Subquery(last.values("stopped"))
+        schedules: models.QuerySet[Schedule] = (
+            super()
+            .get_queryset(request)
+            .annotate(
+                last_success=models.Subquery(last.values("success")),
+                last_stopped=models.Subquery(last.values("stopped")),
+            )
         )
+        return schedules
 
     @admin.display(description="taak", ordering="name")
     def in_dutch(self, schedule: Schedule) -> str:

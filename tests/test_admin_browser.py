@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from django.conf import global_settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
+from django.test import override_settings
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -38,7 +40,9 @@ def chosen(django_db_setup: None, django_db_blocker: Any) -> Iterator[Session]:
     with pytest.MonkeyPatch.context() as patch, django_db_blocker.unblock():
         # Playwright has an event loop in the thread that also asks the database.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
-        User.objects.create_superuser("beheer", password=PASSWORD)
+        # The tests' own way of hashing is not known to a real site.
+        with override_settings(PASSWORD_HASHERS=global_settings.PASSWORD_HASHERS):
+            User.objects.create_superuser("beheer", password=PASSWORD)
         session = fill_with_examples(now=timezone.now(), sessions=60)
         connection.close()
         yield session
@@ -70,8 +74,8 @@ def signed_in(site: Site, browser: Browser) -> Any:
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     page.goto(f"{site.url}/admin/")
-    page.get_by_label("Gebruikersnaam").fill("beheer")
-    page.get_by_label("Wachtwoord", exact=True).fill(PASSWORD)
+    page.locator("[name=username]").fill("beheer")
+    page.locator("[name=password]").fill(PASSWORD)
     page.get_by_role("button", name="Aanmelden").click()
     expect(page.get_by_role("heading", name="Overzicht")).to_be_visible(timeout=PATIENCE_MS)
     state = context.storage_state()

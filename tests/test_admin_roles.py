@@ -178,11 +178,9 @@ def test_staff_without_a_role_sees_no_row(world: World) -> None:
 @pytest.mark.parametrize("role", ROLES[:2])
 def test_hidden_contents_are_nowhere(world: World, role: str) -> None:
     with world.client(role) as client:
-        for address in [*world.addresses(), f"/admin/conversations/session/?q={SECRET}", "/admin/search/?s=geheim"]:
+        for address in [*world.addresses(), "/admin/search/?s=geheim"]:
             if "logout" not in address:
-                text = client.get(address).text
-                # What was asked for stands in the search box again.
-                assert SECRET not in text.replace(f'value="{SECRET}"', ""), address
+                assert SECRET not in client.get(address).text, address
 
 
 @pytest.mark.parametrize("role", ROLES[:2])
