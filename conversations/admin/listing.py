@@ -27,6 +27,8 @@ MOST_FOUND_MESSAGES = 5000
 class SessionList(StaffList):
     """Adds the size of the sessions on this page, and takes the titles off for who may not read them."""
 
+    result_list: Any
+
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         sessions = list(self.result_list)
