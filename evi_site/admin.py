@@ -25,7 +25,7 @@ for model in (User, Group, Schedule, Success, Failure, OrmQ):
 
 
 @admin.register(User)
-class UserAdmin(auth_admin.UserAdmin, StaffAdmin):
+class UserAdmin(auth_admin.UserAdmin, StaffAdmin):  # type: ignore[type-arg]  # generic in the stubs alone
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
@@ -89,7 +89,7 @@ class TaskAdmin(ReadOnlyAdmin):
         return StaffAdmin.has_delete_permission(self, request, obj)
 
     def get_actions(self, request: HttpRequest) -> Any:
-        actions = super().get_actions(request)
+        actions: dict[str, Any] = super().get_actions(request)
         if self.model is Failure and request.user.has_perm("django_q.change_failure"):
             actions |= {"resubmit": (resubmit, "resubmit", "Selectie opnieuw proberen")}
         return actions

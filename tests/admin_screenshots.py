@@ -66,6 +66,7 @@ QUESTIONS = [
 def fill_with_examples(*, now: datetime, sessions: int = 140) -> Session:
     """Conversations of the last weeks; the one that is returned has something of everything."""
     from django.contrib.auth.models import User
+    from django_q.models import Schedule, Success
 
     from conversations.figures import keep_figures
     from conversations.models import Channel, Session
@@ -94,6 +95,12 @@ def fill_with_examples(*, now: datetime, sessions: int = 140) -> Session:
         Session.objects.filter(pk=session.pk).update(last_accessed=at)
     chosen = _everything(client, now=now, chance=chance)
     keep_figures()
+    for number, schedule in enumerate(Schedule.objects.all()):
+        ran = now - timedelta(minutes=7 + number)
+        task = Success.objects.create(
+            id=f"{number:032}", name=schedule.name, func=schedule.func, started=ran, stopped=ran, success=True
+        )
+        Schedule.objects.filter(pk=schedule.pk).update(task=task.pk, next_run=now + timedelta(minutes=53 + number))
     return chosen
 
 

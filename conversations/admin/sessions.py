@@ -22,7 +22,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.timesince import timesince
 from unfold.contrib.filters.admin import FieldTextFilter
-from unfold.widgets import UnfoldAdminTextInputWidget
+from unfold.widgets import UnfoldAdminSplitDateTimeVerticalWidget, UnfoldAdminTextInputWidget
 
 from agentbridge.staff import counted
 from conversations.admin.base import DiscreetAdmin, record_each, staff
@@ -59,7 +59,11 @@ class SessionAdmin(CleanupPages, DiscreetAdmin):
     actions = ("pin", "unpin", "export_as_json", "export_as_markdown", "export_as_csv", "delete_selected")
     readonly_fields = ("id", "owner", "person", "channel", "external_id", "metadata", "created_at", "updated_at")
     compressed_fields = False
-    formfield_overrides = {models.TextField: {"widget": UnfoldAdminTextInputWidget}}  # noqa: RUF012
+    formfield_overrides = {  # noqa: RUF012
+        models.TextField: {"widget": UnfoldAdminTextInputWidget},
+        # Beside the conversation there is no room for a date and a time side by side.
+        models.DateTimeField: {"widget": UnfoldAdminSplitDateTimeVerticalWidget},
+    }
     change_form_template = "admin/conversations/session/change_form.html"
 
     @admin.display(description="titel", ordering="title")
