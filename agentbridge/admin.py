@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.utils import model_ngettext
-from django.core.exceptions import PermissionDenied, ValidationError
+from django.core.exceptions import PermissionDenied
 from django.core.files.uploadedfile import UploadedFile
 from django.core.paginator import Paginator
-from django.db import DataError, models
+from django.db import models
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -21,20 +20,15 @@ from django.urls import URLPattern, path, reverse
 from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.text import Truncator, capfirst
+from django.utils.text import Truncator
 
 from agentbridge import catalogues, readers, retrieval
 from agentbridge.embeddings import EmbeddingAwayError, current_embedder
 from agentbridge.ingest import IngestBusyError, IngestReport, ingest_uploads, reindex
 from agentbridge.models import Chunk, Document, Language, Product, Threshold
 from agentbridge.shelving import Verdict, retire, revive
+from agentbridge.staff import StaffAdmin, counted
 from agentbridge.tools import MOST_RESULTS
-
-if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
-else:
-    # Django's own takes no type parameter while it runs.
-    ModelAdmin = admin.ModelAdmin
 
 CHUNKS_ON_A_PAGE = 100
 SHOWN_HITS = 10
@@ -48,7 +42,7 @@ class LiveFilter(admin.SimpleListFilter):
     title = "stand"
     parameter_name = "stand"
 
-    def lookups(self, request: HttpRequest, model_admin: ModelAdmin) -> list[tuple[str, str]]:
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [("live", "actueel"), ("retired", "vervallen")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -81,22 +75,12 @@ class UploadForm(forms.Form):
         )
 
 
-class KnowledgeAdmin(ModelAdmin):
+class KnowledgeAdmin(StaffAdmin):
     """Rows that come from files: they are read here, and changed by taking in the file again."""
 
     formats: ClassVar[tuple[str, ...]]
     upload_help: ClassVar[str]
-    show_full_result_count = False
     actions: tuple[str, ...] = ("retire", "revive")
-
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        try:
-            # Not “select one to change”: nothing is.
-            title = {"title": capfirst(str(self.opts.verbose_name_plural))}
-            return super().changelist_view(request, title | (extra_context or {}))
-        except (DataError, ValidationError, ValueError):
-            # Garbage in an address leads back to the list, as it does where Django itself recognises it.
-            return redirect(f"{request.path}?e=1")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         # A file may take the place of an earlier one.
@@ -343,8 +327,3 @@ def products_for(query: str) -> Results:
 def threshold_of(model: type[Chunk] | type[Product]) -> float:
     measured = Threshold.objects.filter(searched=model._meta.db_table, embedding_model=current_embedder().name)
     return measured.values_list("score", flat=True).first() or retrieval.UNMEASURED
-
-
-def counted(model: type[models.Model], number: int) -> str:
-    """A number with the model's name: 1 richtlijn, 2 richtlijnen."""
-    return f"{number} {model_ngettext(model._meta, number)}"

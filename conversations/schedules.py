@@ -20,6 +20,7 @@ def at_night() -> datetime:
 
 
 def first_run(wanted: Mapping[str, Any]) -> datetime:
+    """What happens every day happens at night, and what happens more often begins at once."""
     return at_night() if wanted["schedule_type"] == Schedule.DAILY else timezone.now()
 
 
@@ -42,7 +43,21 @@ SCHEDULES: dict[str, dict[str, Any]] = {
         # Its results are of no interest, and would push those of the others out of the list.
         "kwargs": "q_options={'save': False}",
     },
+    "evi: keep the figures of the day": {"func": "conversations.tasks.keep_figures", "schedule_type": Schedule.HOURLY},
 }
+
+
+# As staff read them.
+IN_DUTCH = {
+    "conversations.tasks.cleanup_sessions": "Gesprekken opschonen",
+    "conversations.tasks.keep_figures": "Dagcijfers bijhouden",
+    "conversations.tasks.summarize_sessions": "Gesprekken samenvatten",
+    "conversations.tasks.embed_messages": "Berichten doorzoekbaar maken",
+}
+
+
+def in_dutch(schedule: Schedule) -> str:
+    return IN_DUTCH.get(schedule.func, str(schedule.name or schedule.func))
 
 
 @transaction.atomic

@@ -1,11 +1,12 @@
-"""What the scheduler calls."""
+"""What the scheduler and the admin hand to the worker."""
 
 from dataclasses import asdict
+from uuid import UUID
 
 from asgiref.sync import async_to_sync
 from django.conf import settings
 
-from conversations import remembering, retention, summaries
+from conversations import cleanup_runs, figures, remembering, retention, summaries
 
 
 def cleanup_sessions() -> dict[str, int]:
@@ -31,3 +32,13 @@ def answer_telegram() -> int:
 def embed_messages() -> int:
     """What was said since the last time becomes findable."""
     return remembering.make_findable()
+
+
+def run_cleanup(run_id: str) -> None:
+    """A clean-up that somebody of the staff asked for."""
+    cleanup_runs.carry_out(UUID(run_id))
+
+
+def keep_figures() -> int:
+    """The figures of days that are over, for the admin's first page."""
+    return figures.keep_figures()

@@ -1,8 +1,10 @@
-"""A conversation as a file: the Dutch transcript for people, JSON for taking it elsewhere and back."""
+"""A conversation as a file: a Dutch transcript for people, JSON for elsewhere and back, CSV for a spreadsheet."""
 
+import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from io import StringIO
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -88,6 +90,22 @@ def export_json(
     yield "\n]}\n"
 
 
+def export_csv(session: Session, messages: Iterable[Message]) -> Iterator[str]:
+    """The messages as a table that a Dutch spreadsheet opens with a double click, in pieces."""
+    yield "\ufeff" + _row("gesprek", "tijd", "rol", "status", "tekst", "model", "tokens")
+    for message in messages:
+        known = message.details
+        yield _row(
+            str(session.id),
+            timezone.localtime(message.created_at).isoformat(timespec="seconds"),
+            Role(message.role).label,
+            Status(message.status).label,
+            message.content,
+            str(known.get("model", "")),
+            str(known.get("tokens_used", "")),
+        )
+
+
 @transaction.atomic
 def import_json(data: Mapping[str, Any], *, owner_id: int | None, user_id: str) -> Session:
     """A new session with what an export tells; ids, owner and expiry in it are somebody else's and are not taken over.
@@ -129,6 +147,13 @@ def _indented(text: str) -> str:
     # Only a real turn begins at the start of a line: nobody can write a turn of the other into their own.
     first, *rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return "\n".join([first, *(line and f"  {line}" for line in rest)])
+
+
+def _row(*cells: str) -> str:
+    line = StringIO()
+    # A spreadsheet takes a cell that begins so for a formula, and runs it.
+    csv.writer(line, delimiter=";").writerow(f"'{cell}" if cell[:1] in "=+-@\t\r" else cell for cell in cells)
+    return line.getvalue()
 
 
 def _json(value: object) -> str:

@@ -126,6 +126,8 @@ class Turn:
         self.listeners = 0
         self.answer_id = uuid4()
         self.began_at = timezone.now()
+        self._began = time.monotonic()
+        self._timing: dict[str, int] = {}
         self._events: list[Event | EviError] = [Started(opening.session_id, len(opening.context), self.answer_id)]
         self._more = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -211,6 +213,8 @@ class Turn:
                         case agent.Progress(text=text, done=done):
                             self._emit(Progress(text, done))
                         case agent.Piece(text=text):
+                            if not self._timing:
+                                self._time("first_token_ms")
                             self._emit(Delta(text))
                         case agent.Answer():
                             answer = event
@@ -255,6 +259,9 @@ class Turn:
             citations=unfinished.citations if unfinished else (),
         )
 
+    def _time(self, what: str) -> None:
+        self._timing[what] = round((time.monotonic() - self._began) * 1000)
+
     async def _store(self, text: str, *, status: Status, metadata: dict[str, Any] | None = None) -> None:
         opening = self.opening
         if opening.session_id is None:
@@ -262,6 +269,7 @@ class Turn:
         if opening.unfinished:
             # More of an answer makes a longer one, which takes the place of the shorter.
             text = opening.unfinished.text + text
+        self._time("duration_ms")
         branch_hash = opening.branch_hash
         write = in_database(
             Session.objects.finish_turn,
@@ -269,7 +277,7 @@ class Turn:
             message_id=self.answer_id,
             content=text,
             status=status,
-            metadata={**(metadata or {}), **self.request.answer_metadata},
+            metadata={**(metadata or {}), **self._timing, **self.request.answer_metadata},
             reply_to=opening.question_id,
             branch_hash=follow(branch_hash, Role.ASSISTANT, text) if branch_hash and spoken(text) else None,
             instead_of=opening.unfinished.message_id if opening.unfinished else None,

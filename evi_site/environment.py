@@ -92,6 +92,7 @@ class Environment(BaseSettings):
     telegram_api_url: str = "https://api.telegram.org"
     temporary_hours: int = Field(24, ge=1, le=8760)
     retention_days: int = Field(30, ge=0, le=36500)
+    admin_hide_content: bool = False
 
     @field_validator("allowed_hosts", "model_fallbacks", "telegram_chats", mode="before")
     @classmethod

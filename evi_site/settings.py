@@ -2,6 +2,7 @@
 
 import dj_database_url
 
+from evi_site.appearance import UNFOLD as UNFOLD
 from evi_site.environment import BASE_DIR, LOOPBACK_HOSTS, read_environment
 
 EVI = read_environment()
@@ -16,7 +17,10 @@ ASGI_APPLICATION = "evi_site.asgi.application"
 
 # Without daphne's own app: all it adds is a `runserver`, for which every command would take half a second longer.
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    # Their templates come before Django's own.
+    "unfold.apps.BasicAppConfig",
+    "unfold.contrib.filters",
+    "evi_site.apps.EviAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -30,7 +34,8 @@ INSTALLED_APPS = [
     "django_q",
     "agentbridge",
     "conversations",
-    "evi_site",
+    # Last: it gives what others registered in the admin EVI's style.
+    "evi_site.apps.EviSiteConfig",
 ]
 
 MIDDLEWARE = [
@@ -47,6 +52,8 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        # What EVI changes of Unfold's own templates comes before them.
+        "DIRS": [BASE_DIR / "evi_site" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

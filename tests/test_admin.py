@@ -1,13 +1,18 @@
 """The admin through its pages: what staff can read, find, change and delete, and what nobody can."""
 
+import csv
 import json
 import re
+import zipfile
 from collections.abc import Iterator
 from datetime import timedelta
+from io import BytesIO
 from typing import Any, Protocol
 from uuid import UUID
 
 import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.db.models.signals import pre_save
@@ -15,9 +20,26 @@ from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from django_q.models import OrmQ, Schedule
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from conversations.models import ApiKey, Channel, Message, Role, Session, Status
+from conversations import figures, tasks
+from conversations.models import (
+    Action,
+    ApiKey,
+    AuditEntry,
+    Channel,
+    CleanupRun,
+    Fact,
+    FactSource,
+    Message,
+    Role,
+    Session,
+    Status,
+    Summary,
+)
+from conversations.openings import TurnRequest
+from conversations.turns import run_turn
 
 pytestmark = pytest.mark.django_db
 
@@ -168,13 +190,18 @@ def test_list_begins_with_the_session_used_last(admin_client: Client) -> None:
         ({"pinned__exact": "1"}, {"vast"}),
         ({"used": "today"}, {"telegram", "verloopt"}),
         ({"used": "week"}, {"telegram", "verloopt", "drie dagen"}),
-        ({"used": "expired"}, {"te oud", "verloopt"}),
+        ({"used": "month"}, {"telegram", "verloopt", "drie dagen"}),
+        ({"used": "older"}, {"te oud", "vast"}),
+        ({"expiry": "expired"}, {"te oud", "verloopt"}),
+        ({"expiry": "soon"}, {"te oud", "verloopt"}),
+        ({"expiry": "dated"}, {"verloopt"}),
+        ({"user_id__icontains": "BOUW"}, {"drie dagen"}),
     ],
 )
 def test_list_filters(admin_client: Client, query: dict[str, str], found: set[str]) -> None:
     Session.objects.create(title="telegram", channel=Channel.TELEGRAM)
     Session.objects.create(title="verloopt", expires_at=timezone.now() - timedelta(minutes=1))
-    unused_for(3, title="drie dagen")
+    unused_for(3, title="drie dagen", user_id="anna@bouw.nl")
     unused_for(31, title="te oud")
     unused_for(31, title="vast", pinned=True)
     assert listed(admin_client, **query) == found
@@ -238,12 +265,13 @@ def test_list_takes_as_many_queries_for_ten_sessions_as_for_two_hundred(admin_cl
     assert number_of_queries(admin_client, SESSIONS) == with_ten
 
 
-@pytest.mark.parametrize("query", ["", "?q=vraag", "?broken=yes&used=week", "?used=expired"])
+@pytest.mark.parametrize("query", ["", "?q=vraag", "?broken=yes&used=week", "?expiry=expired"])
 def test_list_takes_few_queries(
     admin_client: Client, query: str, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     make_sessions(20)
-    with django_assert_max_num_queries(4):
+    # The session, the user, the number, the page of sessions and their sizes.
+    with django_assert_max_num_queries(5):
         assert admin_client.get(SESSIONS + query).status_code == 200
 
 
@@ -252,7 +280,7 @@ def test_list_of_ten_thousand_sessions_reads_an_index_instead_of_sorting_them(ad
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE sessions, auth_user")
         with CaptureQueriesContext(connection) as queries:
-            assert len(admin_client.get(SESSIONS).context["cl"].result_list) == 100
+            assert len(admin_client.get(SESSIONS).context["cl"].result_list) == 50
         [listing] = [query["sql"] for query in queries if "ORDER BY" in query["sql"]]
         cursor.execute(f"EXPLAIN {listing}")
         plan = "\n".join(line for (line,) in cursor.fetchall())
@@ -326,16 +354,20 @@ def test_page_folds_the_raw_metadata(admin_client: Client, session: Session) -> 
 
 def test_page_of_a_long_session_shows_its_end_and_leads_to_the_rest(admin_client: Client, session: Session) -> None:
     make_messages(session, 130)
-    page = text_of(admin_client.get(page_of(session)))
-    assert "bericht 30." not in page
-    assert page.index("bericht 31.") < page.index("bericht 130.")
-    assert "de laatste 100 van 130 berichten" in page
-    assert f'href="{MESSAGES}?session={session.pk}"' in page
+    shown: list[str] = []
+    address = page_of(session)
+    while address:
+        page = text_of(admin_client.get(address))
+        shown = [*re.findall(r"bericht (\d+)\.", page), *shown]
+        earlier = re.search(r'href="([^"]+)" data-earlier', page)
+        address = earlier[1] if earlier else ""
+        assert len(shown) % 50 == 0 or not address
+    assert shown == [str(number) for number in range(1, 131)]
 
 
 def test_page_of_a_short_session_leads_nowhere_else(admin_client: Client, session: Session) -> None:
-    make_messages(session, 100)
-    assert "Toon alle berichten" not in text_of(admin_client.get(page_of(session)))
+    make_messages(session, 50)
+    assert "Toon eerdere berichten" not in text_of(admin_client.get(page_of(session)))
 
 
 def test_page_takes_as_many_queries_for_two_messages_as_for_a_thousand(admin_client: Client, session: Session) -> None:
@@ -515,12 +547,38 @@ def test_reading_the_cleanup_page_deletes_nothing(admin_client: Client) -> None:
     assert Session.objects.count() == 4
 
 
-def test_cleanup_deletes_and_reports(admin_client: Client) -> None:
+def test_the_worker_cleans_up_and_the_page_tells_how_far_it_is(admin_client: Client) -> None:
     make_expired_sessions()
     response = admin_client.post(CLEANUP, follow=True)
-    assert response.redirect_chain == [(SESSIONS, 302)]
-    assert "2 gesprekken en 3 berichten verwijderd." in text_of(response)
+    [run] = CleanupRun.objects.all()
+    assert response.redirect_chain == [(f"{CLEANUP}{run.pk}/", 302)]
+    assert "Wacht op de worker" in text_of(response)
+    assert Session.objects.count() == 4
+    tasks.run_cleanup(str(run.pk))
+    assert admin_client.get(f"{CLEANUP}{run.pk}/progress/").json() == {
+        "told": "2 gesprekken en 3 berichten verwijderd.",
+        "percent": 100,
+        "finished": True,
+        "failed": False,
+    }
     assert (Session.objects.count(), Message.objects.count()) == (2, 4)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_second_cleanup_joins_the_one_under_way(admin_client: Client) -> None:
+    make_expired_sessions()
+    first, second = (admin_client.post(CLEANUP).headers["Location"] for _ in range(2))
+    assert first == second == admin_client.get(CLEANUP).headers["Location"]
+    assert [task.func() for task in OrmQ.objects.all()] == ["conversations.tasks.run_cleanup"]
+
+
+def test_a_cleanup_is_carried_out_once(admin_client: Client) -> None:
+    admin_client.post(CLEANUP)
+    [run] = CleanupRun.objects.all()
+    tasks.run_cleanup(str(run.pk))
+    finished = CleanupRun.objects.get().finished_at
+    tasks.run_cleanup(str(run.pk))
+    assert CleanupRun.objects.get().finished_at == finished
 
 
 def test_cleanup_form_carries_a_csrf_token(admin_user: User) -> None:
@@ -742,3 +800,157 @@ def test_a_date_that_python_cannot_show_is_refused_in_the_form(admin_client: Cli
     form = {"title": "x", "expires_at_0": "0001-01-01", "expires_at_1": "00:00"}
     assert "te ver in het verleden" in text_of(admin_client.post(page_of(session), form))
     assert admin_client.get(SESSIONS).status_code == 200
+
+
+# What goes along, exports and the trail
+
+
+def test_confirmation_counts_summary_and_facts_that_go_along(admin_client: Client, session: Session) -> None:
+    told = say(session, "Ik heb hoogtevrees.")
+    Summary.objects.create(session=session, text="Over hoogte.", message_count=1, last_seq=told.seq)
+    said_here, said_twice = (Fact.objects.create(text=text) for text in ("hoogtevrees", "dakdekker"))
+    for fact in (said_here, said_twice):
+        FactSource.objects.create(fact=fact, message=told)
+    FactSource.objects.create(fact=said_twice, message=say(Session.objects.create(), "Ik ben dakdekker."))
+    page = text_of(admin_client.get(f"{SESSIONS}{session.pk}/delete/"))
+    for shown in ("Gesprekken: 1", "Berichten: 1", "Samenvattingen: 1", "Feiten: 1"):
+        assert shown in page
+
+
+@pytest.mark.parametrize(("form", "shown"), [("json", b'"content": "Mag dit?"'), ("markdown", b'Gebruiker: "Mag')])
+def test_a_session_is_exported(admin_client: Client, session: Session, form: str, shown: bytes) -> None:
+    say(session, "Mag dit?")
+    assert shown in admin_client.get(f"{SESSIONS}{session.pk}/export/{form}/").content
+
+
+def test_a_csv_export_is_no_formula(admin_client: Client, session: Session) -> None:
+    say(session, '=HYPERLINK("x")')
+    content = admin_client.get(f"{SESSIONS}{session.pk}/export/csv/").content.decode("utf-8-sig")
+    rows = list(csv.reader(content.splitlines(), delimiter=";"))
+    assert rows[1][2:5] == ["Gebruiker", "volledig", '\'=HYPERLINK("x")']
+
+
+def test_several_sessions_are_exported_as_a_zip(admin_client: Client, session: Session) -> None:
+    other = Session.objects.create()
+    say(other, "elders")
+    response = run_action(admin_client, "export_as_markdown", session, other)
+    with zipfile.ZipFile(BytesIO(response.content)) as archive:
+        assert sorted(archive.namelist()) == sorted(f"gesprek-{each.pk}.md" for each in (session, other))
+        assert b"elders" in archive.read(f"gesprek-{other.pk}.md")
+
+
+def trail() -> list[tuple[str, str, str]]:
+    return [(entry.action, entry.actor, entry.subject) for entry in AuditEntry.objects.order_by("at")]
+
+
+def test_opening_a_session_is_recorded_once_an_hour(admin_client: Client, session: Session) -> None:
+    for _ in range(2):
+        admin_client.get(page_of(session))
+    assert trail() == [(Action.OPENED, "admin", str(session.pk))]
+    AuditEntry.objects.update(at=timezone.now() - timedelta(minutes=61))
+    admin_client.get(page_of(session))
+    assert len(trail()) == 2
+
+
+def test_what_staff_do_is_recorded_without_contents(admin_client: Client, session: Session, api_key: ApiKey) -> None:
+    about = str(session.pk)
+    run_action(admin_client, "pin", session)
+    admin_client.get(f"{SESSIONS}{session.pk}/export/json/")
+    admin_client.post(f"{SESSIONS}{session.pk}/delete/", {"post": "yes"})
+    admin_client.post(f"{KEYS}{api_key.pk}/delete/", {"post": "yes"})
+    assert trail() == [
+        (Action.PINNED, "admin", about),
+        (Action.EXPORTED, "admin", about),
+        (Action.DELETED, "admin", about),
+        (Action.KEY_REVOKED, "admin", api_key.prefix),
+    ]
+    assert "Werken op hoogte" not in str(list(LogEntry.objects.values()) + list(AuditEntry.objects.values()))
+
+
+def test_nobody_changes_the_trail(admin_client: Client, session: Session) -> None:
+    admin_client.get(page_of(session))
+    address = "/admin/conversations/auditentry/"
+    entry = AuditEntry.objects.get()
+    assert admin_client.get(f"{address}{entry.pk}/change/").status_code == 200
+    assert admin_client.post(f"{address}{entry.pk}/change/", {"actor": "x"}).status_code == 403
+    assert admin_client.post(f"{address}{entry.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert admin_client.get(f"{address}add/").status_code == 403
+
+
+# The first page
+
+
+def test_first_page_tells_of_today_and_of_the_days_before(admin_client: Client, session: Session) -> None:
+    say(session, "vraag")
+    say(
+        session,
+        "antwoord",
+        Role.ASSISTANT,
+        metadata={"model": "een-model", "tokens_used": 1234, "duration_ms": 1500},
+    )
+    yesterday = timezone.now() - timedelta(days=1)
+    for status in (Status.FAILED, Status.INTERRUPTED, Status.INTERRUPTED):
+        say(session, "", Role.ASSISTANT, status=status, created_at=yesterday)
+    assert figures.keep_figures() == 29
+    assert figures.keep_figures() == 0
+    # The figures of a day stay when its messages go.
+    Message.objects.filter(created_at=yesterday).delete()
+    context = admin_client.get("/admin/").context
+    tiles = {tile.title: tile.value for tile in context["tiles"]}
+    assert tiles["Gesprekken vandaag"] == "1"
+    assert tiles["Berichten vandaag"] == "2"
+    assert tiles["Actieve personen vandaag"] == "1"
+    assert tiles["Antwoordtijd"] == "1,5 s"
+    assert tiles["Afgebroken antwoorden"] == "2"
+    assert tiles["Mislukte antwoorden"] == "1"
+    assert context["token_rows"] == [("een-model", "1.234", 100)]
+
+
+@pytest.mark.parametrize("metadata", [[], 7, {"model": 7, "tokens_used": "x", "duration_ms": {}}, {"model": {}}])
+def test_first_page_survives_any_metadata(admin_client: Client, session: Session, metadata: Any) -> None:
+    say(session, "x", Role.ASSISTANT, metadata=metadata)
+    assert admin_client.get("/admin/").status_code == 200
+
+
+def test_first_page_says_that_the_worker_does_nothing(admin_client: Client) -> None:
+    def worker() -> str:
+        tiles = admin_client.get("/admin/").context["tiles"]
+        return "".join(tile.value for tile in tiles if tile.title == "Worker")
+
+    Schedule.objects.update(next_run=timezone.now() + timedelta(hours=1))
+    assert worker() == "Nog niet gezien"
+    Schedule.objects.update(next_run=timezone.now() - timedelta(minutes=3))
+    assert worker() == "Loopt niet"
+
+
+def test_first_page_takes_few_queries(
+    admin_client: Client, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    with django_assert_max_num_queries(20):
+        assert admin_client.get("/admin/").status_code == 200
+
+
+def test_figures_and_search_go_through_their_indexes() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO sessions (id) SELECT gen_random_uuid() FROM generate_series(1, 2000);
+            WITH numbered AS (SELECT id, row_number() OVER () AS place FROM sessions)
+            INSERT INTO messages (session_id, role, content, created_at)
+            SELECT id, 'user', 'woord' || n || ' en nog meer tekst', now() - interval '1 minute' * (100000 - n)
+            FROM generate_series(1, 100000) AS n JOIN numbered ON place = n % 2000 + 1 ORDER BY n;
+            ANALYZE messages
+            """
+        )
+        cursor.execute(f"EXPLAIN {figures.COUNT}", [timezone.now() - timedelta(hours=2), timezone.now()])
+        assert "idx_messages_created_brin" in "".join(line for (line,) in cursor.fetchall())
+    found = Message.objects.saying("woord7777")
+    assert "idx_messages_words" in found.explain()
+    assert found.count() == 11
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_is_timed() -> None:
+    reply = async_to_sync(run_turn)(TurnRequest(prompt="Hoe lang duurt dit?"))
+    timing = Message.objects.get(pk=reply.message_id).metadata
+    assert 0 <= timing["first_token_ms"] <= timing["duration_ms"]

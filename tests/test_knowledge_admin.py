@@ -128,7 +128,7 @@ def test_the_list_shows_what_a_guideline_is(viewer: Client, knowledge: Document)
     row = re.sub(r"<[^>]+>", " ", page[page.index("result_list") :])
     for shown in ("Werken op hoogte", "EN 361", "Arbocatalogus", "3", "1 maart 2025", "Nederlands", "actueel"):
         assert shown in row
-    assert '<td class="field-chunk_count">3</td>' in page
+    assert re.search(r"field-chunk_count[^>]*>\s*3\s*</td>", page)
 
 
 def test_guidelines_are_filtered_and_searched(viewer: Client, knowledge: Document) -> None:

@@ -25,6 +25,7 @@ from conversations.models.messages import (
     storable,
     without_unstorable,
 )
+from conversations.models.operations import CleanupRun, DailyFigures
 from conversations.models.sessions import (
     Beginning,
     Channel,
@@ -47,6 +48,8 @@ __all__ = [
     "AuditEntry",
     "Beginning",
     "Channel",
+    "CleanupRun",
+    "DailyFigures",
     "DivergedError",
     "EmbeddingProgress",
     "Fact",

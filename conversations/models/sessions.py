@@ -291,6 +291,10 @@ class Session(models.Model):
         verbose_name = "gesprek"
         verbose_name_plural = "gesprekken"
         ordering: ClassVar = ["-last_accessed", "-id"]
+        permissions: ClassVar = [
+            ("read_hidden_contents", "Mag gesprekken lezen waar EVI_ADMIN_HIDE_CONTENT ze verbergt"),
+            ("forget_person", "Mag een persoon vergeten"),
+        ]
         constraints: ClassVar = [
             models.CheckConstraint(name="sessions_channel_check", condition=Q(channel__in=Channel.values)),
             # PostgreSQL knows years that Python does not; one such row would break every list it is in.

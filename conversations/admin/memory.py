@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
-from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.forms import ModelForm
@@ -16,28 +15,14 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
 from conversations import facts
+from conversations.admin.base import ContentsAdmin, staff
 from conversations.models import Fact, FactQuerySet, FactSource, FactStatus, Summary
-from conversations.roles import may_read_contents
 
 if TYPE_CHECKING:
-    ModelAdmin = admin.ModelAdmin[Any]
     FactModelForm = ModelForm[Fact]
 else:
-    # Django's own take no type parameter while they run.
-    ModelAdmin, FactModelForm = admin.ModelAdmin, ModelForm
-
-
-class ContentsAdmin(ModelAdmin):
-    """What people said, in other words: for those who may read it."""
-
-    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return may_read_contents(request.user) and super().has_view_permission(request, obj)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return may_read_contents(request.user) and super().has_change_permission(request, obj)
-
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        return may_read_contents(request.user) and super().has_module_permission(request)
+    # Django's own takes no type parameter while it runs.
+    FactModelForm = ModelForm
 
 
 class FactForm(FactModelForm):
@@ -88,7 +73,7 @@ class FactAdmin(ContentsAdmin):
     @admin.action(permissions=["change"], description="Geselecteerde feiten goedkeuren")
     def approve(self, request: HttpRequest, queryset: QuerySet[Fact]) -> None:
         proposed = list(queryset.filter(status=FactStatus.PROPOSED).values_list("pk", flat=True))
-        done = [facts.decide(Fact.objects.filter(pk=pk), by=_staff(request), approve=True) for pk in proposed]
+        done = [facts.decide(Fact.objects.filter(pk=pk), by=staff(request), approve=True) for pk in proposed]
         self.message_user(request, f"{counted(len(list(filter(None, done))))} goedgekeurd.", messages.SUCCESS)
 
     @admin.action(permissions=["delete"], description="Geselecteerde feiten vergeten")
@@ -96,7 +81,7 @@ class FactAdmin(ContentsAdmin):
         self.message_user(request, f"{counted(self._forget(request, queryset))} vergeten.", messages.SUCCESS)
 
     def save_model(self, request: HttpRequest, obj: Fact, form: Any, change: bool) -> None:
-        facts.decide(Fact.objects.filter(pk=obj.pk), by=_staff(request), text=form.cleaned_data["text"])
+        facts.decide(Fact.objects.filter(pk=obj.pk), by=staff(request), text=form.cleaned_data["text"])
 
     def delete_model(self, request: HttpRequest, obj: Fact) -> None:
         self._forget(request, Fact.objects.filter(pk=obj.pk))
@@ -104,7 +89,7 @@ class FactAdmin(ContentsAdmin):
     def _forget(self, request: HttpRequest, queryset: QuerySet[Fact]) -> int:
         doomed = Fact.objects.filter(pk__in=list(queryset.values_list("pk", flat=True)))
         assert isinstance(doomed, FactQuerySet)
-        return facts.forget(doomed, by=_staff(request))
+        return facts.forget(doomed, by=staff(request))
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         # Forgetting is what deletes here, and says so in the audit trail.
@@ -139,14 +124,10 @@ class SummaryAdmin(ContentsAdmin):
     def has_change_permission(self, request: HttpRequest, obj: Any | None = None) -> bool:
         return False
 
-    def has_delete_permission(self, request: HttpRequest, obj: Summary | None = None) -> bool:
+    def has_delete_permission(self, request: HttpRequest, obj: Any | None = None) -> bool:
         # It goes with its session.
         return False
 
 
 def counted(number: int) -> str:
     return f"{number} {'feit' if number == 1 else 'feiten'}"
-
-
-def _staff(request: HttpRequest) -> User | str:
-    return request.user if isinstance(request.user, User) else "admin"

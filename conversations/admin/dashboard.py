@@ -1,0 +1,225 @@
+"""The admin's first page: how EVI is used, how it is doing, and what it will do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.formats import date_format, number_format
+from django.utils.timesince import timesince
+from django_q.models import Failure, OrmQ, Schedule, Task
+
+from agentbridge.models import Chunk, Product
+from agentbridge.staff import counted
+from conversations import remembering, retention
+from conversations.admin.charts import Chart, Series, bars, lines
+from conversations.figures import DAYS, last_days
+from conversations.models import DailyFigures, Message, Session
+from conversations.roles import may_read_contents
+from conversations.schedules import in_dutch
+
+# A schedule may fire half a minute late; one that is later than this has no worker.
+LATE = timedelta(minutes=2)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A figure with what it means, and where the rows behind it are."""
+
+    title: str
+    value: str
+    told: str
+    link: str = ""
+    is_alarming: bool = False
+
+
+def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """What the page shows; each part to those who may see the rows behind it."""
+    tiles: list[Tile] = []
+    charts: list[tuple[Chart, str]] = []
+    if request.user.has_perm("conversations.view_session"):
+        days = last_days()
+        tiles += [*_use(days), *_trouble(days), _next_cleanup()]
+        charts = _charts(days)
+        context["token_rows"] = _tokens_by_model(days)
+        context["may_see_now"] = may_read_contents(request.user)
+    if request.user.has_perm("django_q.view_schedule"):
+        tiles += [_worker(), _failures(), embedding_backlog()]
+        context["schedules"] = _schedules()
+    return {**context, "tiles": tiles, "charts": charts, "days": DAYS}
+
+
+def _use(days: list[DailyFigures]) -> list[Tile]:
+    today = days[-1]
+    timed = next((day for day in reversed(days) if day.answer_p50 is not None), None)
+    when = "vandaag" if timed is today else f"op {date_format(timed.day, 'j F')}" if timed else ""
+    return [
+        Tile(
+            "Gesprekken vandaag",
+            _number(today.sessions),
+            f"hoogste in {DAYS} dagen: {_number(max(day.sessions for day in days))}",
+            _sessions(used="today"),
+        ),
+        Tile(
+            "Berichten vandaag",
+            _number(today.messages),
+            f"hoogste in {DAYS} dagen: {_number(max(day.messages for day in days))}",
+            reverse("admin:conversations_message_changelist"),
+        ),
+        Tile(
+            "Actieve personen vandaag",
+            _number(today.persons),
+            f"hoogste in {DAYS} dagen: {_number(max(day.persons for day in days))}",
+            _sessions(used="today"),
+        ),
+        Tile(
+            "Antwoordtijd",
+            f"{_seconds(timed.answer_p50)}" if timed else "–",
+            f"p50 {when}; p95 {_seconds(timed.answer_p95)}" if timed else "nog geen antwoorden gemeten",
+            _sessions(used="week"),
+        ),
+    ]
+
+
+def _trouble(days: list[DailyFigures]) -> list[Tile]:
+    interrupted = sum(day.interrupted for day in days)
+    failed = sum(day.failed for day in days)
+    return [
+        Tile("Afgebroken antwoorden", _number(interrupted), f"in {DAYS} dagen", _sessions(broken="interrupted")),
+        Tile(
+            "Mislukte antwoorden",
+            _number(failed),
+            f"in {DAYS} dagen",
+            _sessions(broken="failed"),
+            is_alarming=failed > 0,
+        ),
+    ]
+
+
+def _next_cleanup() -> Tile:
+    preview = retention.preview_cleanup()
+    schedule = Schedule.objects.filter(func="conversations.tasks.cleanup_sessions").first()
+    when = f"volgende keer {_moment(schedule.next_run)}" if schedule else "staat niet ingepland"
+    told = f"{counted(Message, preview.messages)}; {when}"
+    return Tile("Nu op te schonen", counted(Session, preview.sessions), told, _sessions(expiry="expired"))
+
+
+def _charts(days: list[DailyFigures]) -> list[tuple[Chart, str]]:
+    dates = [day.day for day in days]
+    return [
+        (
+            bars("Gesprekken per dag", dates, Series("Gesprekken", [day.sessions for day in days])),
+            _sessions(used="month"),
+        ),
+        (
+            bars("Berichten per dag", dates, Series("Berichten", [day.messages for day in days])),
+            reverse("admin:conversations_message_changelist"),
+        ),
+        (bars("Actieve personen per dag", dates, Series("Personen", [day.persons for day in days])), _sessions()),
+        (
+            lines(
+                "Antwoordtijd per dag",
+                dates,
+                Series("p50", [_in_seconds(day.answer_p50) for day in days]),
+                Series("p95", [_in_seconds(day.answer_p95) for day in days], tone="b"),
+                unit=" s",
+            ),
+            _sessions(used="month"),
+        ),
+        (
+            bars(
+                "Afgebroken en mislukt per dag",
+                dates,
+                Series("Afgebroken", [day.interrupted for day in days], tone="b"),
+                Series("Mislukt", [day.failed for day in days], tone="c"),
+            ),
+            _sessions(broken="yes"),
+        ),
+    ]
+
+
+def _tokens_by_model(days: list[DailyFigures]) -> list[tuple[str, str, int]]:
+    """Each model with its tokens, and how long its bar is in percents."""
+    totals: Counter[str] = Counter()
+    for day in days:
+        totals.update(day.tokens)
+    most = max([*totals.values(), 1])
+    return [(model, _number(tokens), round(100 * tokens / most)) for model, tokens in totals.most_common(8)]
+
+
+def _worker() -> Tile:
+    """Whether anybody does what is planned: the queue lives in the database, so its backlog tells."""
+    late = Schedule.objects.filter(next_run__lt=timezone.now() - LATE).count()
+    waiting = OrmQ.objects.count()
+    last = Task.objects.order_by("-stopped").values_list("stopped", flat=True).first()
+    told = f"laatste taak {_ago(last)}" if last else "nog geen taak gedaan"
+    if waiting:
+        told += f"; {waiting} in de wachtrij"
+    value = "Loopt niet" if late else "Loopt" if last else "Nog niet gezien"
+    return Tile("Worker", value, told, reverse("admin:django_q_schedule_changelist"), is_alarming=late > 0)
+
+
+def _failures() -> Tile:
+    since = timezone.now() - timedelta(days=7)
+    failed = Failure.objects.filter(stopped__gte=since).count()
+    return Tile(
+        "Mislukte taken",
+        _number(failed),
+        "in 7 dagen",
+        reverse("admin:django_q_failure_changelist"),
+        is_alarming=failed > 0,
+    )
+
+
+def embedding_backlog() -> Tile:
+    """What cannot be found by its meaning yet."""
+    knowledge = sum(model.objects.filter(embedding=None, retired_at=None).count() for model in (Chunk, Product))
+    memory = remembering.backlog()
+    told = f"{_number(knowledge)} uit de kennisbank, {_number(memory)} uit gesprekken"
+    return Tile("Nog in te bedden", _number(knowledge + memory), told, reverse("admin:django_q_schedule_changelist"))
+
+
+def _schedules() -> list[dict[str, Any]]:
+    schedules = list(Schedule.objects.order_by("next_run"))
+    tasks = Task.objects.in_bulk([schedule.task for schedule in schedules if schedule.task])
+    now = timezone.now()
+    return [
+        {
+            "name": in_dutch(schedule),
+            "next_run": _moment(schedule.next_run),
+            "is_late": schedule.next_run < now - LATE,
+            "last": tasks.get(schedule.task or ""),
+            "link": reverse("admin:django_q_schedule_change", args=[schedule.pk]),
+        }
+        for schedule in schedules
+    ]
+
+
+def _sessions(**query: str) -> str:
+    address = reverse("admin:conversations_session_changelist")
+    return f"{address}?{'&'.join(f'{name}={value}' for name, value in query.items())}" if query else address
+
+
+def _in_seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else round(milliseconds / 1000, 1)
+
+
+def _seconds(milliseconds: float | None) -> str:
+    return "–" if milliseconds is None else f"{number_format(milliseconds / 1000, 1)} s"
+
+
+def _number(value: int) -> str:
+    return number_format(value, 0, force_grouping=True)
+
+
+def _moment(moment: datetime) -> str:
+    return date_format(timezone.localtime(moment), "j b H:i")
+
+
+def _ago(moment: datetime) -> str:
+    return f"{timesince(moment, depth=1)} geleden"

@@ -1,0 +1,58 @@
+"""A clean-up that staff start and the worker carries out, so that nobody waits for a page."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+from uuid import UUID
+
+from django.contrib.auth.models import User
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+from django_q.tasks import async_task
+
+from conversations import retention
+from conversations.models import Action, AuditEntry, CleanupRun
+
+# A run that began longer ago was lost with its worker.
+LOST_AFTER = timedelta(hours=2)
+
+
+def start_cleanup(*, by: User) -> CleanupRun:
+    """Hand a clean-up to the worker, or return the one that is under way."""
+    if running := current_run():
+        return running
+    with transaction.atomic():
+        run = CleanupRun.objects.create(
+            started_by=by, expected_sessions=retention.preview_cleanup().sessions, asked_at=timezone.now()
+        )
+        transaction.on_commit(partial(async_task, "conversations.tasks.run_cleanup", str(run.pk)))
+    return run
+
+
+def current_run() -> CleanupRun | None:
+    return CleanupRun.objects.filter(finished_at=None, asked_at__gt=timezone.now() - LOST_AFTER).first()
+
+
+def carry_out(run_id: UUID) -> None:
+    """Clean up and tell the run how far it is. A run that is gone or done ends quietly."""
+    run = CleanupRun.objects.filter(pk=run_id, finished_at=None)
+    if not run.update(started_at=timezone.now()):
+        return
+
+    def told(batch: retention.CleanupReport) -> None:
+        run.update(sessions=F("sessions") + batch.sessions, messages=F("messages") + batch.messages)
+
+    try:
+        retention.delete_expired_sessions(on_batch=told)
+    except Exception:
+        run.update(failed=True, finished_at=timezone.now())
+        raise
+    run.update(finished_at=timezone.now())
+    done = CleanupRun.objects.get(pk=run_id)
+    AuditEntry.objects.record(
+        Action.CLEANED_UP,
+        by=done.started_by or "beheer",
+        counts={"sessions": done.sessions, "messages": done.messages},
+    )

@@ -1,0 +1,55 @@
+"use strict";
+
+// Scroll positions and focus stay with what the reader was looking at: earlier messages are put above it.
+async function showEarlier(link) {
+  const place = link.parentElement;
+  link.setAttribute("aria-busy", "true");
+  const response = await fetch(link.href, { headers: { "X-Requested-With": "fetch" } });
+  if (!response.ok) {
+    location.reload();
+    return;
+  }
+  const template = document.createElement("template");
+  template.innerHTML = await response.text();
+  const below = document.documentElement.scrollHeight - window.scrollY;
+  const first = template.content.querySelector(".evi-message");
+  place.replaceWith(template.content);
+  window.scrollTo(0, document.documentElement.scrollHeight - below);
+  if (first) {
+    first.tabIndex = -1;
+    first.focus({ preventScroll: true });
+  }
+}
+
+async function followCleanup(panel) {
+  const told = panel.querySelector("[data-told]");
+  const bar = panel.querySelector("progress");
+  while (panel.dataset.finished !== "yes") {
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    try {
+      const progress = await (await fetch(panel.dataset.cleanup)).json();
+      if (told.textContent !== progress.told) told.textContent = progress.told;
+      bar.value = progress.percent;
+      panel.dataset.finished = progress.finished ? "yes" : "no";
+    } catch {
+      // A server that starts again answers in a moment.
+    }
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-earlier]");
+  if (link && !event.ctrlKey && !event.metaKey) {
+    event.preventDefault();
+    showEarlier(link);
+  }
+});
+
+document.addEventListener("DOMContentLoaded", () => {
+  // On a phone each cell bears its column's name, which Unfold writes With Capitals.
+  for (const cell of document.querySelectorAll("[data-label]")) {
+    const label = cell.dataset.label.trim();
+    cell.dataset.label = label.charAt(0).toUpperCase() + label.slice(1);
+  }
+  document.querySelectorAll("[data-cleanup]").forEach(followCleanup);
+});
