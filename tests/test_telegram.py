@@ -76,7 +76,7 @@ class TelegramSite(Site):
     def answer_what_was_left(self) -> int:
         """What the worker's schedule does; how many updates it took up."""
         process = self.manage("shell", "-v0", "-c", "from conversations import tasks; print(tasks.answer_telegram())")
-        printed, errors = process.communicate(timeout=60)
+        printed, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
         return int(printed)
 
