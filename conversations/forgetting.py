@@ -13,7 +13,17 @@ from django.db import models, transaction
 from django.db.models import Exists, OuterRef
 from django.utils.crypto import salted_hmac
 
-from conversations.models import Action, AuditEntry, Fact, FactSource, Message, Session, SessionQuerySet
+from conversations.models import (
+    Action,
+    AuditEntry,
+    Channel,
+    Fact,
+    FactSource,
+    Message,
+    Session,
+    SessionQuerySet,
+    TelegramUpdate,
+)
 
 BATCH_SIZE = 100
 FACTS = Fact._meta.db_table
@@ -78,12 +88,22 @@ def forget_person(
         while batch := _forget_batch(sessions, Fact.objects.for_owner(owner_id, user_id=user_id), size=batch_size):
             total += batch
             on_batch(batch)
+        total += _forget_chat(user_id)
     finally:
         # Also of a run that somebody stopped: what went is gone.
         if total:
             subject = digest_of(owner_id=owner_id, user_id=user_id)
             AuditEntry.objects.record(Action.FORGOTTEN, by=by, subject=subject, counts=total.counts)
     return total
+
+
+def _forget_chat(user_id: str) -> Receipt:
+    """What Telegram brought from this person's chat, and is kept for a while so that it is answered once."""
+    channel, _, chat_id = user_id.partition(":")
+    if channel != Channel.TELEGRAM or not chat_id.removeprefix("-").isdigit():
+        return Receipt()
+    number, _ = TelegramUpdate.objects.filter(chat_id=int(chat_id)).delete()
+    return Receipt(Counter({TelegramUpdate._meta.db_table: number}) if number else Counter())
 
 
 def digest_of(*, owner_id: int | None, user_id: str) -> str:

@@ -97,6 +97,14 @@ UNFOLD: dict[str, Any] = {
                 ],
             },
             {
+                "title": "Geheugen",
+                "separator": True,
+                "items": [
+                    _list("Feiten", "lightbulb", "conversations.fact"),
+                    _list("Samenvattingen", "summarize", "conversations.summary"),
+                ],
+            },
+            {
                 "title": "Kennis",
                 "separator": True,
                 "items": [

@@ -452,6 +452,32 @@ def test_deleting_a_session_leaves_no_message(admin_client: Client, session: Ses
     assert list(Message.objects.all()) == [kept]
 
 
+def test_a_person_is_forgotten_with_all_that_is_known(admin_client: Client) -> None:
+    told, other = Session.objects.create(user_id="ada"), Session.objects.create(user_id="bob")
+    say(told, "weg ermee")
+    Fact.objects.create(user_id="ada", text="Werkt op daken")
+    kept = say(other, "blijft")
+    address = f"{SESSIONS}{told.pk}/forget/"
+    assert "1 gesprek, 1 bericht, 1 feit" in text_of(admin_client.get(address))
+    assert "Vergeten: 1 gesprek, 1 bericht, 1 feit" in text_of(admin_client.post(address, follow=True))
+    assert (list(Message.objects.all()), Fact.objects.count()) == ([kept], 0)
+    assert "ada" not in str(AuditEntry.objects.values().get(action=Action.FORGOTTEN))
+
+
+def test_nobody_in_particular_cannot_be_forgotten(admin_client: Client) -> None:
+    nameless = Session.objects.create()
+    assert admin_client.post(f"{SESSIONS}{nameless.pk}/forget/").status_code == 404
+    assert Session.objects.exists()
+
+
+def test_forgetting_a_person_needs_its_permission(staff_client: StaffClient) -> None:
+    told = Session.objects.create(user_id="ada")
+    client = staff_client("view_session", "change_session", "delete_session")
+    assert client.post(f"{SESSIONS}{told.pk}/forget/").status_code == 403
+    assert "forget" not in text_of(client.get(page_of(told)))
+    assert Session.objects.exists()
+
+
 def test_deleting_needs_no_permission_on_messages(staff_client: StaffClient, session: Session) -> None:
     say(session, "weg ermee")
     client = staff_client("view_session", "delete_session")

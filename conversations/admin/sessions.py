@@ -31,6 +31,7 @@ from conversations.admin.conversation import stretch_of
 from conversations.admin.deletion import goes_along
 from conversations.admin.exports import FORMATS, MOST_MESSAGES, as_file, as_zip
 from conversations.admin.filters import BrokenOffFilter, ExpiryFilter, LastUsedFilter
+from conversations.admin.forgetting import PERMISSION, ForgetPages
 from conversations.admin.listing import SessionList, searched, sizes_of, without_contents
 from conversations.models import Action, AuditEntry, Message, Session
 from conversations.roles import may_read_contents
@@ -41,7 +42,7 @@ SEEN_AGAIN_AFTER = timedelta(hours=1)
 
 
 @admin.register(Session)
-class SessionAdmin(CleanupPages, DiscreetAdmin):
+class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
     list_display = ("name", "last_used", "who", "channel", "message_count", "size", "pin_mark")
     list_filter = (
         "channel",
@@ -93,7 +94,8 @@ class SessionAdmin(CleanupPages, DiscreetAdmin):
     def person(self, session: Session) -> str:
         """As the client tells, where it tells more than an id."""
         about = session.metadata.get("person") if isinstance(session.metadata, dict) else None
-        told = [str(about[part]) for part in ("name", "email", "role") if part in about] if about else []
+        parts = ("name", "email", "role")
+        told = [str(about[part]) for part in parts if part in about] if isinstance(about, dict) else []
         # Many a client knows a person by the same address that it tells.
         return " · ".join(dict.fromkeys([*told, session.user_id] if session.user_id else told)) or "–"
 
@@ -143,6 +145,7 @@ class SessionAdmin(CleanupPages, DiscreetAdmin):
         context["may_read_messages"] = may_read_contents(request.user)
         context["size"] = bytes_of(sizes_of([obj.pk]).get(obj.pk, 0))
         context["person"] = self.person(obj)
+        context["may_forget"] = bool(obj.user_id) and staff(request).has_perm(PERMISSION)
         if context["may_read_messages"]:
             context["stretch"] = stretch_of(obj)
             context["export_formats"] = list(FORMATS)
@@ -258,6 +261,7 @@ class SessionAdmin(CleanupPages, DiscreetAdmin):
 
         return [
             *self.cleanup_urls(),
+            *self.forget_urls(),
             page("<uuid:session_id>/export/<str:name>/", self.export_view, "export"),
             page("<uuid:session_id>/before/<uuid:message_id>/", self.messages_view, "before"),
             *super().get_urls(),
