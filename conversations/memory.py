@@ -1,6 +1,7 @@
 """What the agent may look up in a turn: what was said with this person, and with no other."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from agentbridge.database import in_database
 from agentbridge.memory import Memory, Recollection
@@ -38,7 +39,7 @@ def _look_up(query: str, *, request: TurnRequest, opening: Opening) -> list[Reca
     return recall(query, owner_id=request.owner_id, user_id=request.user_id, limit=MOST_RECALLED, filters=filters)
 
 
-def _known(opening: Opening) -> tuple[object, ...]:
+def _known(opening: Opening) -> tuple[UUID, ...]:
     """What the agent has before it anyhow: the end of its session, and the question."""
     if opening.session_id is None:
         return ()

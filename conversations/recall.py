@@ -90,7 +90,9 @@ def latest(
     *, owner_id: int | None, user_id: str = "", limit: int = 5, known_session: UUID | None = None
 ) -> list[Recalled]:
     """What the last conversations with this person were about: their summaries, or else how they began."""
-    mine = Session.objects.for_owner(owner_id, user_id=user_id).exclude(id=known_session).filter(message_count__gt=0)
+    mine = Session.objects.for_owner(owner_id, user_id=user_id).filter(message_count__gt=0)
+    if known_session:
+        mine = mine.exclude(id=known_session)
     shown = SnippetMaker(())
     found = []
     for session in mine.select_related("summary").order_by("-last_accessed", "-id")[:limit]:

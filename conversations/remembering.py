@@ -119,7 +119,7 @@ def _store(statement: str, batch: Sequence[Waiting], *, embedder: Embedder) -> i
     # Without a transaction: a model may take its time.
     vectors = embedder.embed([readable(each.text)[:MOST_CHARACTERS] for each in batch])
     _index_vectors(len(vectors[0]))
-    parameters = {
+    parameters: dict[str, Any] = {
         "model": embedder.name,
         "ids": [each.id for each in batch],
         "texts": [each.text for each in batch],
@@ -129,7 +129,7 @@ def _store(statement: str, batch: Sequence[Waiting], *, embedder: Embedder) -> i
     }
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement, parameters)
-        return cursor.rowcount
+        return int(cursor.rowcount)
 
 
 @cache

@@ -113,6 +113,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     # The version that speaks pydantic's JSON schema.
     "OAS_VERSION": "3.1.0",
+    # Sources have kinds, and so has what is found again.
+    "ENUM_NAME_OVERRIDES": {
+        "KindEnum": ["guideline", "product"],
+        "RecalledKindEnum": "conversations.candidates.KINDS",
+    },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "conversations.api.schema.describe_plain_views",
