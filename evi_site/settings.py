@@ -131,9 +131,12 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     # The version that speaks pydantic's JSON schema.
     "OAS_VERSION": "3.1.0",
+    # Answers and facts have a status, sources and what is found again have a kind.
     "ENUM_NAME_OVERRIDES": {
         "StatusEnum": "conversations.models.Status",
         "FactStatusEnum": "conversations.models.FactStatus",
+        "KindEnum": ["guideline", "product"],
+        "RecalledKindEnum": "conversations.candidates.KINDS",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
