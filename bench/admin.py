@@ -9,9 +9,19 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from rich.progress import Progress
 from rich.table import Table
 
-from bench import Promise, console, fill, make_tables, settle, throwaway_cluster, verdict
+from bench import (
+    MESSAGES_A_SESSION,
+    MESSAGES_A_STATEMENT,
+    Promise,
+    console,
+    make_tables,
+    settle,
+    throwaway_cluster,
+    verdict,
+)
 from conversations.figures import keep_figures
 from conversations.models import Session
 
@@ -20,25 +30,36 @@ MOST_QUERIES = 20
 ROUNDS = 7
 
 # As a month's use leaves it: days of messages one after another, titles, persons, answers that were timed.
-SPREAD = """
-    CREATE TEMPORARY TABLE spread AS SELECT id, session_id, role, row_number() OVER (ORDER BY seq) AS place,
-        count(*) OVER () AS whole FROM messages;
-    TRUNCATE messages, fact_sources;
-    INSERT INTO messages (id, session_id, role, content, status, metadata, created_at)
-    SELECT id, session_id, role,
-        CASE WHEN place % 1000 = 7 THEN 'Waar ligt het valharnas ' || place
-            ELSE repeat('Wat moet ik meenemen? ', 10) END,
-        CASE WHEN role = 'assistant' AND place % 500 = 0 THEN 'interrupted' ELSE 'complete' END,
-        CASE role WHEN 'assistant' THEN jsonb_build_object('model', 'offline', 'tokens_used', 500, 'duration_ms', 900)
-            ELSE '{}' END,
-        now() - interval '30 days' * (1 - place::float / whole)
-    FROM spread ORDER BY place;
-    DROP TABLE spread;
-    -- The triggers counted the messages twice and touched every session.
-    UPDATE sessions SET title = 'Gesprek ' || left(id::text, 4), user_id = 'persoon-' || abs(hashtext(id::text)) % 500,
-        message_count = message_count / 2,
-        last_accessed = now() - random() * interval '40 days';
+SESSIONS = """
+    INSERT INTO sessions (title, user_id)
+    SELECT 'Gesprek ' || n, 'persoon-' || n %% 500 FROM generate_series(1, %s) AS n
 """
+MESSAGES = """
+    WITH numbered AS (SELECT id, row_number() OVER () - 1 AS place FROM sessions)
+    INSERT INTO messages (session_id, role, content, status, metadata, created_at)
+    SELECT id, CASE n %% 2 WHEN 1 THEN 'user' ELSE 'assistant' END,
+        CASE WHEN n %% 1000 = 7 THEN 'Waar ligt het valharnas ' || n ELSE repeat('Wat moet ik meenemen? ', 10) END,
+        CASE WHEN n %% 500 = 0 THEN 'interrupted' ELSE 'complete' END,
+        CASE n %% 2 WHEN 1 THEN '{}'
+            ELSE '{"model": "offline", "tokens_used": 500, "duration_ms": 900}'::jsonb END,
+        now() - interval '30 days' * (1 - n::float / %s)
+    FROM generate_series(%s, %s) AS n JOIN numbered ON place = (n / 2) %% (SELECT count(*) FROM sessions)
+    ORDER BY n
+"""
+USED = "UPDATE sessions SET last_accessed = now() - random() * interval '40 days'"
+
+
+def fill_month(messages: int) -> None:
+    """Sessions of 20 messages, spread over a month in the order in which they were said."""
+    with connection.cursor() as cursor, Progress(console=console) as bar:
+        task = bar.add_task(f"{messages:,} messages", total=messages)
+        cursor.execute(SESSIONS, [messages // MESSAGES_A_SESSION])
+        cursor.execute("ANALYZE sessions")
+        for first in range(1, messages + 1, MESSAGES_A_STATEMENT):
+            last = min(first + MESSAGES_A_STATEMENT - 1, messages)
+            cursor.execute(MESSAGES, [messages, first, last])
+            bar.advance(task, last - first + 1)
+        cursor.execute(USED)
 
 
 def main() -> int:
@@ -48,9 +69,7 @@ def main() -> int:
     settings.ALLOWED_HOSTS = ["testserver"]
     with throwaway_cluster():
         make_tables()
-        fill(messages=options.messages, description=f"{options.messages:,} messages")
-        with connection.cursor() as cursor:
-            cursor.execute(SPREAD)
+        fill_month(options.messages)
         settle()
         keep_figures()
         client = Client()
