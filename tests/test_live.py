@@ -353,22 +353,27 @@ class TestPages:
         page = self.open(browser, elsewhere, f"/admin/conversations/session/{session_id}/change/", user)
         conversation = page.locator("#conversation")
         expect(conversation).to_have_attribute("data-live-state", "connected")
-        expect(conversation.locator("li")).to_have_count(0)
+        expect(conversation.locator(".evi-message")).to_have_count(2)
         chat.send(type="ask", id=str(uuid4()), text="wait <img src=x onerror=alert(1)>", session_id=session_id)
-        expect(conversation.locator("li.growing .text")).to_have_text("You said: ")
+        expect(conversation.locator("li.growing .evi-text")).to_have_text("You said: ")
         stub.go_on.set()
         expect(conversation.locator("li.growing")).to_have_count(0)
-        expect(conversation.locator(".text")).to_have_text(
-            ["wait <img src=x onerror=alert(1)>", "You said: wait <img src=x onerror=alert(1)>"]
+        expect(conversation.locator(".evi-text")).to_have_text(
+            ["one", "You said: one", "wait <img src=x onerror=alert(1)>", "You said: wait <img src=x onerror=alert(1)>"]
         )
         assert conversation.locator("img").count() == 0
         page.context.close()
         chat.close()
 
-    def test_a_page_whose_server_was_away_catches_up(
-        self, browser: Browser, sockets: Sockets, site: Site, database_url: str, stub: StubModel
-    ) -> None:
+    @pytest.fixture
+    def restarted(self, database_url: str, stub: StubModel) -> Iterator[Site]:
         restarted = Site(database_url, stub)
+        yield restarted
+        restarted.stop()
+
+    def test_a_page_whose_server_was_away_catches_up(
+        self, browser: Browser, sockets: Sockets, site: Site, restarted: Site
+    ) -> None:
         chat, session_id = begin(sockets, site, "one")
         chat.until("done")
         user = staff("view_session", "view_message")
@@ -380,23 +385,20 @@ class TestPages:
         chat.send(type="ask", id=str(uuid4()), text="two", session_id=session_id)
         chat.until("done")
         restarted.start()
-        expect(conversation.locator(".text")).to_have_text(["two", "You said: two "])
+        expect(conversation.locator(".evi-text")).to_have_text(["one", "You said: one", "two", "You said: two"])
         page.context.close()
-        restarted.stop()
         chat.close()
 
     def test_the_panel_lists_what_is_being_answered(
         self, browser: Browser, sockets: Sockets, site: Site, elsewhere: Site, stub: StubModel
     ) -> None:
         user = staff("view_session", "view_message")
-        page = self.open(browser, elsewhere, "/healthz", user)
-        panel = '<!doctype html><div id="now" data-live-now></div><script src="/static/conversations/live.js"></script>'
-        page.route("**/panel", lambda route: route.fulfill(body=panel, content_type="text/html"))
-        page.goto(f"{elsewhere.url}/panel")
+        page = self.open(browser, elsewhere, "/admin/", user)
         expect(page.locator("#now")).to_have_attribute("data-live-state", "connected")
-        chat, _ = begin(sockets, site, "wait")
+        chat, session_id = begin(sockets, site, "wait")
         expect(page.locator("#now p")).to_have_text("Nu één antwoord onderweg.")
         expect(page.locator("#now td").nth(1)).to_have_text("Webpagina")
+        expect(page.locator("#now a")).to_have_attribute("href", f"/admin/conversations/session/{session_id}/change/")
         stub.go_on.set()
         expect(page.locator("#now tr")).to_have_count(1)
         expect(page.locator("#now p")).to_have_text("Nu geen antwoorden onderweg.")

@@ -79,9 +79,11 @@
     }
 
     function article(role, label) {
-      const text = element("div", { class: "text" });
-      const header = element("header", {}, element("strong", { text: label }));
-      const item = element("li", { class: `message ${role}` }, element("article", { class: role }, header, text));
+      // As the page itself shows a message.
+      const text = element("div", { class: "evi-text" });
+      const header = element("p", { class: "evi-who" }, element("strong", { text: label }));
+      const item = element("li", { class: `evi-message ${role}` }, header, text);
+      list.querySelector(":scope > .evi-quiet")?.remove();
       list.append(item);
       return { item, header, text };
     }
@@ -92,16 +94,17 @@
       if (document.getElementById(`message-${message.id}`)) return;
       const { item, header, text } = article(message.role, message.role_label);
       item.id = `message-${message.id}`;
-      header.append(" · ", element("time", { datetime: message.created_at, text: shownAt(message.created_at) }));
+      header.append(" ", element("time", { datetime: message.created_at, text: shownAt(message.created_at) }));
       if (message.status !== "complete") {
-        header.append(" · ", element("span", { class: "status", text: message.status_label }));
+        header.append(" ", element("span", { class: "evi-state evi-warn", text: message.status_label }));
       }
       text.style.whiteSpace = "pre-wrap";
       text.textContent = message.content;
       if (message.citations.length) {
         const sources = message.citations.map((title) => element("li", { text: title }));
-        const summary = element("summary", { text: "Bronnen" });
-        text.after(element("details", { class: "citations", open: "" }, summary, element("ul", {}, ...sources)));
+        const count = sources.length;
+        const summary = element("summary", { text: count === 1 ? "1 bron" : `${count} bronnen` });
+        text.after(element("details", { class: "evi-citations", open: "" }, summary, element("ul", {}, ...sources)));
       }
     }
 
@@ -112,7 +115,7 @@
         answer.item.classList.add("growing");
         // Read out when it is whole, and not piece by piece.
         answer.item.setAttribute("aria-busy", "true");
-        answer.header.append(" · ", element("span", { class: "status", text: "antwoordt nu …" }));
+        answer.header.append(" ", element("span", { class: "evi-state", text: "antwoordt nu …" }));
         answer.text.style.whiteSpace = "pre-wrap";
         growing.set(id, answer);
       }
