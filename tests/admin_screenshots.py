@@ -117,7 +117,12 @@ def _everything(client: User, *, now: datetime, chance: random.Random) -> Sessio
         created_at=now - timedelta(minutes=30),
     )
     for turn in range(28):
-        _say(session, *QUESTIONS[turn % 6][1:], at=now - timedelta(minutes=29) + timedelta(seconds=turn), chance=chance)
+        _say(
+            session,
+            *QUESTIONS[turn % 6][1:],
+            at=now - timedelta(minutes=29) + timedelta(seconds=40 * turn),
+            chance=chance,
+        )
     _say(session, "Wat is valbeveiliging?", answer, sources, at=now - timedelta(minutes=9), chance=chance)
     replaced = list(session.messages.order_by("-created_at")[:2])
     _say(session, question, answer, sources, at=now - timedelta(minutes=8), chance=chance)
