@@ -1,6 +1,7 @@
 """Ways to the database: short phases of asynchronous work, statements kept prepared, and locks between processes."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -12,6 +13,8 @@ from psycopg import Cursor
 from psycopg.rows import dict_row
 from psycopg.sql import Composed
 
+# How often those who wait for a lock look whether it is free.
+LOOK_AGAIN_SECONDS = 0.1
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -26,9 +29,13 @@ def advisory_lock(number: int, *, wait: bool = True) -> Iterator[bool]:
     It goes with the connection, so no crash leaves it behind.
     """
     with connection.cursor() as cursor:
-        function = "pg_advisory_lock" if wait else "pg_try_advisory_lock"
-        cursor.execute(f"SELECT {function}(%s)", [number])
-        is_ours = wait or cursor.fetchone() == (True,)
+        while True:
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", [number])
+            is_ours = cursor.fetchone() == (True,)
+            if is_ours or not wait:
+                break
+            # Not by a statement that waits: whoever has the lock and makes an index concurrently would wait for that.
+            time.sleep(LOOK_AGAIN_SECONDS)
     try:
         yield is_ours
     finally:

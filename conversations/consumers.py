@@ -56,6 +56,8 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels ha
     # Nobody sends anything to a chat but its client.
     channel_layer_alias = ""
     open_sockets: ClassVar[Counter[tuple[int | None, str]]] = Counter()
+    # All there are, also those that have not signed in.
+    connected: ClassVar[set[ChatConsumer]] = set()
     # Turns whose client has gone and may come back.
     left: ClassVar[set[asyncio.Task[None]]] = set()
 
@@ -76,6 +78,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             raise
         finally:
             self._is(None)
+            self.connected.discard(self)
 
     async def connect(self) -> None:
         if not is_welcome(self.request):
@@ -83,9 +86,10 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             await self.close()
             return
         await self.accept()
-        if self.open_sockets.total() >= MAX_SOCKETS:
+        if len(self.connected) >= MAX_SOCKETS:
             await self._turn_away("There are too many connections at the moment. Try again in a minute.")
             return
+        self.connected.add(self)
         try:
             await self._identify()
         except NotAuthenticatedError:
@@ -187,6 +191,8 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels ha
     def _is(self, caller: tuple[int | None, str] | None) -> None:
         if self.caller:
             self.open_sockets[self.caller] -= 1
+            if not self.open_sockets[self.caller]:
+                del self.open_sockets[self.caller]
         self.caller = caller
         if caller:
             self.open_sockets[caller] += 1
@@ -252,8 +258,17 @@ async def _leave_later(asked: Asked) -> None:
     """Keep a turn going for a client that may come back to it."""
     await asyncio.wait([asked.turn])
     if asked.turn.exception() is None:
-        await asyncio.sleep(settings.EVI.reconnect_seconds)
-        await asked.turn.result().leave()
+        try:
+            await asyncio.sleep(settings.EVI.reconnect_seconds)
+        finally:
+            await asked.turn.result().leave()
+
+
+async def let_go() -> None:
+    """EVI stops: nobody can come back to the turns whose client has gone."""
+    for leaving in ChatConsumer.left:
+        leaving.cancel()
+    await asyncio.gather(*ChatConsumer.left, return_exceptions=True)
 
 
 async def _break_off(asked: Asked) -> None:

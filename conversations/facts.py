@@ -47,9 +47,15 @@ def write_down(text: str, *, owner_id: int | None, user_id: str, by: User | str)
     mine = Fact.objects.for_owner(owner_id, user_id=user_id)
     if known := mine.filter(text__iexact=text).first():
         return decide(mine.filter(id=known.id), by=by, approve=True) or known
-    fact = Fact.objects.create(
-        owner_id=owner_id, user_id=user_id, text=text, status=FactStatus.APPROVED, decided_at=timezone.now()
+    fact, is_new = Fact.objects.get_or_create(
+        owner_id=owner_id,
+        user_id=user_id,
+        text=text,
+        defaults={"status": FactStatus.APPROVED, "decided_at": timezone.now()},
     )
+    if not is_new:
+        # The same, a moment ago.
+        return decide(mine.filter(id=fact.id), by=by, approve=True) or fact
     _record(fact, "written", by=by)
     return fact
 

@@ -18,10 +18,11 @@ COUNT = """
     WITH said AS MATERIALIZED (
         SELECT session_id, role, status,
             CASE WHEN jsonb_typeof(metadata) = 'object' THEN metadata->>'model' END AS model,
-            CASE WHEN jsonb_typeof(metadata->'tokens_used') = 'number' THEN (metadata->>'tokens_used')::float END
-                AS tokens,
-            CASE WHEN jsonb_typeof(metadata->'duration_ms') = 'number' THEN (metadata->>'duration_ms')::float END
-                AS duration
+            -- An imported message may bring any number, also one that nothing can be added to.
+            CASE WHEN jsonb_typeof(metadata->'tokens_used') = 'number'
+                THEN least(greatest((metadata->>'tokens_used')::numeric, 0), 1e9)::float END AS tokens,
+            CASE WHEN jsonb_typeof(metadata->'duration_ms') = 'number'
+                THEN least(greatest((metadata->>'duration_ms')::numeric, 0), 1e9)::float END AS duration
         FROM messages WHERE created_at >= %s AND created_at < %s
     ), talked AS (
         SELECT DISTINCT session_id FROM said

@@ -100,7 +100,7 @@ def forget_person(
 def _forget_chat(user_id: str) -> Receipt:
     """What Telegram brought from this person's chat, and is kept for a while so that it is answered once."""
     channel, _, chat_id = user_id.partition(":")
-    if channel != Channel.TELEGRAM or not chat_id.removeprefix("-").isdigit():
+    if channel != Channel.TELEGRAM or not chat_id.removeprefix("-").isdecimal():
         return Receipt()
     number, _ = TelegramUpdate.objects.filter(chat_id=int(chat_id)).delete()
     return Receipt(Counter({TelegramUpdate._meta.db_table: number}) if number else Counter())
@@ -148,8 +148,9 @@ def _dependents() -> Iterator[tuple[type[models.Model], str]]:
         if model is FactSource:
             # It is counted as the fact that it leads to.
             continue
-        for relation in model._meta.concrete_fields:
-            if relation.related_model is Session:
-                yield model, relation.name
-            elif relation.related_model is Message:
-                yield model, f"{relation.name}__session"
+        ways = {relation.related_model: relation.name for relation in model._meta.concrete_fields}
+        # By its message where it has both: that way there is always an index.
+        if Message in ways:
+            yield model, f"{ways[Message]}__session"
+        elif Session in ways:
+            yield model, ways[Session]

@@ -21,7 +21,11 @@ class Transport(Protocol):
 
 def request_of(scope: dict[str, Any], *, key: str = "") -> ASGIRequest:
     """The handshake as a request, for all that knows requests; with a key, as if it had come in the header."""
-    headers = list(scope["headers"])
+    # Some proxies name the WebSocket's own scheme where they are to say that it came over HTTPS.
+    headers = [
+        (name, b"https" if (name, value) == (b"x-forwarded-proto", b"wss") else value)
+        for name, value in scope["headers"]
+    ]
     if key:
         headers = [header for header in headers if header[0] != b"authorization"]
         headers.append((b"authorization", f"Bearer {key}".encode(errors="replace")))

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from uuid import UUID
 
+from django.db import connection
+
 from agentbridge.database import in_database
 from agentbridge.memory import Memory, Recollection
 from conversations.candidates import Filters
@@ -43,6 +45,8 @@ def _look_up(query: str, *, request: TurnRequest, opening: Opening) -> list[Reca
             known_session=opening.session_id,
         )
     filters = Filters(known=_known(opening), known_session=opening.session_id, leaves_out_echoes=True)
+    # A model far away may take its time, and the connection is of use to others meanwhile.
+    connection.close()
     return recall(query, owner_id=request.owner_id, user_id=request.user_id, limit=MOST_RECALLED, filters=filters)
 
 

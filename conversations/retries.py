@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.utils import timezone
 
+from conversations.errors import SessionNotFoundError
 from conversations.models import Message, Role
 
 # Clients give up repeating long before; a later request with the same words is meant anew.
@@ -35,8 +36,11 @@ def request_key(*, owner_id: int | None, user_id: str, idempotency_key: str) -> 
     return hashlib.sha256(f"{owner_id}\0{user_id}\0{idempotency_key}".encode()).hexdigest()
 
 
-def find_by_key(key: str) -> Attempt | None:
-    question = Message.objects.filter(request_key=key).first()
+def find_by_key(key: str, *, owner_id: int | None, user_id: str) -> Attempt | None:
+    question = Message.objects.filter(request_key=key).select_related("session").first()
+    if question and (question.session.owner_id, question.session.user_id) != (owner_id, user_id):
+        # The session was handed over, and its questions went along.
+        raise SessionNotFoundError(question.session_id)
     return Attempt.of(question) if question else None
 
 

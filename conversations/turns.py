@@ -342,7 +342,7 @@ async def _earlier_attempt(request: TurnRequest) -> Attempt | None:
         # More of an answer is wanted, and not the answer once more.
         return None
     if request.idempotency_key:
-        return await in_database(find_by_key, request.request_key)
+        return await in_database(find_by_key, request.request_key, owner_id=request.owner_id, user_id=request.user_id)
     if not request.is_retry:
         return None
     return await in_database(

@@ -42,7 +42,7 @@ class UserAdmin(auth_admin.UserAdmin, StaffAdmin):  # type: ignore[type-arg]  # 
         return users
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> Any:
-        # Nobody gives away, or takes, more than they have.
+        # Rights go by roles; single ones, and all of them, are for who has all of them.
         return () if request.user.is_superuser else ("is_superuser", "user_permissions", "last_login", "date_joined")
 
     def has_change_permission(self, request: HttpRequest, obj: User | None = None) -> bool:

@@ -420,8 +420,8 @@ def test_ctrl_c_at_any_moment_is_no_disaster(seconds: float, server: Server) -> 
         terminal.expect("nieuw gesprek")
         time.sleep(seconds)
         terminal.type("\x03")
-        # It may have been too late.
-        assert terminal.wait() in (130, 0)
+        # It may have been too late, or so late that Python was leaving already.
+        assert terminal.wait() in (130, 0, -signal.SIGINT)
     assert "Traceback" not in terminal.shown
     assert "Exception ignored" not in terminal.shown
     assert session_in(terminal.shown)

@@ -1,5 +1,6 @@
 """Going on somewhere else with a code: who may, once, and what becomes of the thread."""
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -139,6 +140,9 @@ class TestRefusals:
 
     def test_guessing_is_slow(self, session: Session, key: str) -> None:
         code = offer(session, key)
+        if (second := timezone.now().second) > 40:
+            # The count begins anew with each minute.
+            time.sleep(61 - second)
         tries = [take("AAAA-AAAA", key, user=f"guesser {number}")[0] for number in range(handover.MOST_TRIES)]
         assert set(tries) == {404}
         assert take(code, key)[0] == 429

@@ -236,6 +236,10 @@ MIGRATIONS = [
     "0010_audit_trail",
     "0011_summaries_and_facts",
     "0012_message_embeddings",
+    "0013_handovers",
+    "0014_figures_and_cleanups",
+    "0015_indexes_for_staff",
+    "0016_roles",
 ]
 
 
@@ -275,7 +279,8 @@ def test_every_migration_is_in_the_list_that_the_next_tests_walk() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("earlier", MIGRATIONS[:-1])
+# The last one makes groups, and changes no table.
+@pytest.mark.parametrize("earlier", MIGRATIONS[:-2])
 def test_migrations_go_back_and_forth_between_every_state_and_the_last(earlier: str, migrate: Any) -> None:
     latest = dump_schema()
     migrate(earlier)

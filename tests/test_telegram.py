@@ -658,7 +658,7 @@ def test_poll_fetches_and_answers_until_it_is_stopped(
         assert b64decode(seen.partition(",")[2]) == api.files["photo"]
     finally:
         process.send_signal(signal.SIGINT)
-        printed, errors = process.communicate(timeout=30)
+        printed, errors = process.communicate(timeout=90)
     assert (process.returncode, printed.splitlines()[-1]) == (0, "Stopped.")
     assert "Traceback" not in errors
 

@@ -65,5 +65,10 @@ def entry_of(message: Message) -> Entry:
         raw_metadata=json.dumps(message.metadata, ensure_ascii=False, indent=2) if message.metadata else "",
         model=known["model"] if isinstance(known.get("model"), str) else "",
         tokens=known["tokens_used"] if isinstance(known.get("tokens_used"), int) else None,
-        seconds=known["duration_ms"] / 1000 if isinstance(known.get("duration_ms"), int | float) else None,
+        seconds=_seconds(known.get("duration_ms")),
     )
+
+
+def _seconds(milliseconds: object) -> float | None:
+    # An imported message may bring any number, also one that is too large to divide.
+    return max(0, min(milliseconds, 1e9)) / 1000 if isinstance(milliseconds, int | float) else None

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected
 from django.core.exceptions import PermissionDenied
-from django.db import models
+from django.db import models, transaction
 from django.db.models import QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -33,6 +33,7 @@ from conversations.admin.exports import FORMATS, MOST_MESSAGES, as_file, as_zip
 from conversations.admin.filters import BrokenOffFilter, ExpiryFilter, LastUsedFilter
 from conversations.admin.forgetting import PERMISSION, ForgetPages
 from conversations.admin.listing import SessionList, searched, sizes_of, without_contents
+from conversations.forgetting import delete_sessions
 from conversations.models import Action, AuditEntry, Message, Session
 from conversations.roles import may_read_contents
 
@@ -107,6 +108,16 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
             ("Technisch", {"fields": (*technical, *(("metadata",) if reads else ())), "classes": ("collapse",)}),
         )
 
+    def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
+        # What somebody may not read they may not guess either, a letter at a time.
+        if lookup.split("__")[0] in ("title", "metadata") and not (request and may_read_contents(request.user)):
+            return False
+        return bool(request and super().lookup_allowed(lookup, value, request))
+
+    def get_sortable_by(self, request: HttpRequest) -> Any:
+        every = super().get_sortable_by(request)
+        return every if may_read_contents(request.user) else [name for name in every if name != "name"]
+
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[SessionList]:
         return SessionList
 
@@ -178,10 +189,10 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
         return [f"{session} ({counted(Message, session.message_count)})" for session in sessions], counts, lacking, []
 
     def delete_model(self, request: HttpRequest, obj: Session) -> None:
-        record_each(Action.DELETED, by=staff(request), sessions=[obj])
         # Past the title that may have been taken off.
-        Session.objects.filter(pk=obj.pk).delete()
+        delete_sessions(Session.objects.filter(pk=obj.pk), by=staff(request))
 
+    @transaction.atomic
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
         record_each(Action.DELETED, by=staff(request), sessions=queryset)
         queryset.delete()

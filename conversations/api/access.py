@@ -99,7 +99,8 @@ def comes_from_here(request: HttpRequest) -> bool:
 
 def signed_in(request: HttpRequest) -> AbstractBaseUser | None:
     """Who has signed in with this browser, if anyone. Without a cookie nothing is asked of the database."""
-    if settings.SESSION_COOKIE_NAME not in request.COOKIES:
+    # A WebSocket has a session only where its cookie counts: see conversations/handshake.py.
+    if settings.SESSION_COOKIE_NAME not in request.COOKIES or not hasattr(request, "session"):
         return None
     # Not `request.user`: in its own views DRF has put somebody anonymous there.
     user = get_user(request)

@@ -171,8 +171,11 @@ class Migration(migrations.Migration):
                 FOREIGN KEY (fact_id) REFERENCES facts (id) ON DELETE CASCADE;
             ALTER TABLE fact_sources ADD CONSTRAINT fact_sources_message_id_fkey
                 FOREIGN KEY (message_id) REFERENCES messages (id) ON DELETE CASCADE;
-            CREATE FUNCTION facts_follow_their_sources() RETURNS trigger LANGUAGE plpgsql AS $$
+            CREATE FUNCTION facts_follow_their_sources() RETURNS trigger LANGUAGE plpgsql
+                SET search_path FROM CURRENT AS $$
             BEGIN
+                -- Of two that take the last sources at once, the second looks when the first is done.
+                PERFORM FROM facts WHERE id IN (SELECT fact_id FROM gone) ORDER BY id FOR UPDATE;
                 DELETE FROM facts WHERE id IN (SELECT fact_id FROM gone)
                     AND NOT EXISTS (SELECT FROM fact_sources WHERE fact_id = facts.id);
                 RETURN NULL;

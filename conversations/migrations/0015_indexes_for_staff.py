@@ -12,12 +12,15 @@ class Migration(migrations.Migration):
     dependencies = [("conversations", "0014_figures_and_cleanups")]
 
     operations = [
+        # One that was broken off leaves an index that is of no use, and in the way.
+        migrations.RunSQL("DROP INDEX CONCURRENTLY IF EXISTS idx_messages_created_brin", migrations.RunSQL.noop),
         AddIndexConcurrently(
             model_name="message",
             index=django.contrib.postgres.indexes.BrinIndex(
                 fields=["created_at"], name="idx_messages_created_brin", pages_per_range=32
             ),
         ),
+        migrations.RunSQL("DROP INDEX CONCURRENTLY IF EXISTS idx_messages_words", migrations.RunSQL.noop),
         AddIndexConcurrently(
             model_name="message",
             index=django.contrib.postgres.indexes.GinIndex(

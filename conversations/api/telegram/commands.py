@@ -38,6 +38,7 @@ RESUMED = "Je gaat verder met: {label}"
 NO_SUCH_SESSION = "Je hebt geen gesprek dat zo begint. Met /sessions zie je je laatste gesprekken."
 SEVERAL = "Er zijn meer gesprekken die zo beginnen. Typ nog een paar tekens van het nummer."
 TAKEN_OVER = "Het gesprek gaat hier verder: {label}"
+CODE_USED = "Deze code is al gebruikt. Met /sessions zie je of het gesprek nu hier staat."
 NOTHING_HERE = "Er is hier nog geen gesprek om over te dragen. Stel eerst een vraag, of kies er een met /sessions."
 OFFER = """\
 Je code is {code}
@@ -95,9 +96,15 @@ async def _resume(wanted: str, talk: Talk) -> str:
         return RESUMED.format(label=threads.label_of(found[0]))
     if not handover.is_code(wanted):
         return NO_SUCH_SESSION
-    session = await in_database(
-        threads.take_over, wanted, talk.place, owner_id=talk.owner_id, person=person_of(talk.message)
-    )
+    try:
+        session = await in_database(
+            threads.take_over, wanted, talk.place, owner_id=talk.owner_id, person=person_of(talk.message)
+        )
+    except handover.UnknownCodeError:
+        if talk.update.attempts == 1:
+            raise
+        # The attempt before this one may have used the code, and not have been able to say so.
+        return CODE_USED
     return TAKEN_OVER.format(label=threads.label_of(session))
 
 

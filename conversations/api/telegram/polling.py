@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from aiogram import Bot
 from aiogram.exceptions import TelegramNetworkError, TelegramRetryAfter, TelegramServerError
+from django.db import InterfaceError, OperationalError
 
 from conversations.api.telegram import inbox
 from conversations.api.telegram.bot import set_commands
@@ -40,7 +41,11 @@ async def poll(bot: Bot, *, announce: Callable[[str], object]) -> None:
             logger.warning("Telegram cannot be reached: %s", error)
             await asyncio.sleep(PAUSE_SECONDS)
             continue
-        for update in updates:
-            await inbox.receive(update.model_dump(mode="json", exclude_unset=True, by_alias=True))
-            # With the next request this one counts as brought. It is kept by now.
-            offset = update.update_id + 1
+        try:
+            for update in updates:
+                await inbox.receive(update.model_dump(mode="json", exclude_unset=True, by_alias=True))
+                # With the next request this one counts as brought. It is kept by now.
+                offset = update.update_id + 1
+        except (OperationalError, InterfaceError) as error:
+            logger.warning("The database is away: %s", error)
+            await asyncio.sleep(PAUSE_SECONDS)

@@ -7,8 +7,10 @@ from dataclasses import replace
 from io import BytesIO
 
 from aiogram import Bot
-from aiogram.exceptions import TelegramBadRequest
+from aiogram.exceptions import TelegramBadRequest, TelegramNetworkError
+from aiogram.methods import GetFile
 from aiogram.types import PhotoSize, Update
+from aiohttp import ClientError
 from django.conf import settings
 
 from agentbridge.agent import IMAGE_ALONE
@@ -93,7 +95,8 @@ async def respond(update: TelegramUpdate) -> None:
                 await perform(asked, talk)
             case Question():
                 await _answer(asked, talk, is_edit=is_edit)
-            case _:
+            case _ if not is_edit:
+                # Telegram calls every step of a shared location an edit.
                 await talk.say(UNREADABLE)
     except EviError as error:
         await talk.say(SORRY.get(error.code, SOMETHING_WRONG))
@@ -138,6 +141,12 @@ async def _answer(question: Question, talk: Talk, *, is_edit: bool) -> None:
 
 async def _photo(photo: PhotoSize, bot: Bot) -> Image:
     content = BytesIO()
-    await bot.download(photo, content)
+    try:
+        await bot.download(photo, content)
+    except ClientError as error:
+        # Its words have the file's address in them, and that has the token.
+        raise TelegramNetworkError(
+            method=GetFile(file_id=photo.file_id), message=f"a photo was not fetched ({type(error).__name__})"
+        ) from None
     # Telegram makes every photo one.
     return Image("image/jpeg", content.getvalue(), "foto.jpg")

@@ -38,6 +38,7 @@ export class Conversation {
   // Those that go on while another conversation is open.
   #running = new Map();
   #opening = 0;
+  #loading = null;
   #follows = true;
 
   constructor({ transport, onStarted, onChanged, onState }) {
@@ -134,7 +135,15 @@ export class Conversation {
     this.onState();
   }
 
-  async #loadOlder() {
+  /** What came before; of two that want it at once, both get the same. */
+  #loadOlder() {
+    this.#loading ??= this.#loadPage().finally(() => {
+      this.#loading = null;
+    });
+    return this.#loading;
+  }
+
+  async #loadPage() {
     const height = scroller.scrollHeight - scroller.scrollTop;
     const sessionId = this.sessionId;
     const page = await api.readMessages(sessionId, { limit: PAGE, before: this.#before });
@@ -171,7 +180,12 @@ export class Conversation {
   /** Ask at a place in the thread; what came after it is left. EVI is told the whole thread before it. */
   async #askAgain(place, text) {
     const asked = this.#messages[place];
-    while (this.#before) await this.#loadOlder();
+    const opening = this.#opening;
+    while (this.#before) {
+      await this.#loadOlder();
+      // Another conversation was opened meanwhile, or another question asked.
+      if (opening !== this.#opening || this.#turn) return;
+    }
     const kept = this.#messages.slice(0, this.#messages.indexOf(asked));
     const history = kept
       .filter(({ role, view }) => ["user", "assistant"].includes(role) && view.text.trim())

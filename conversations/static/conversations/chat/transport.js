@@ -106,8 +106,9 @@ export class Transport {
   }
 
   #receive(frame) {
-    // A refusal of the connection itself names no turn and means them all.
-    const turns = frame.id ? [this.#turns.get(frame.id)] : frame.type === "error" ? [...this.#turns.values()] : [];
+    // A refusal of the connection itself names no turn and means them all. After one that passes, it is tried again.
+    const isFinal = frame.type === "error" && frame.status < 429;
+    const turns = frame.id ? [this.#turns.get(frame.id)] : isFinal ? [...this.#turns.values()] : [];
     for (const turn of turns) {
       if (!turn) continue;
       clearTimeout(turn.patience);
