@@ -947,6 +947,8 @@ def test_figures_and_search_go_through_their_indexes() -> None:
     found = Message.objects.saying("woord7777")
     assert "idx_messages_words" in found.explain()
     assert found.count() == 11
+    # What everybody says is looked for among the newest alone.
+    assert Message.objects.saying("meer tekst").count() == 2000
 
 
 @pytest.mark.django_db(transaction=True)

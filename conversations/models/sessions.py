@@ -13,10 +13,12 @@ from django.conf import settings
 from django.contrib.postgres.functions import RandomUUID
 from django.db import connection, models
 from django.db.models import Q
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from conversations.models.messages import (
+    SAYING,
     SENSIBLE_TIMES,
     Message,
     Status,
@@ -72,6 +74,10 @@ class SessionQuerySet(models.QuerySet["Session"]):
     def for_owner(self, owner_id: int | None, *, user_id: str = "") -> SessionQuerySet:
         """The sessions of one person behind one client; both must match."""
         return self.filter(owner_id=owner_id, user_id=user_id)
+
+    def saying(self, words: str) -> SessionQuerySet:
+        """Those in which somebody says this, in this order; the last word perhaps only in part."""
+        return self.filter(pk__in=RawSQL(SAYING.format(column="session_id"), [words, words]))  # noqa: S611
 
     def pinned(self) -> SessionQuerySet:
         return self.filter(pinned=True)
