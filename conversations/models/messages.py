@@ -19,7 +19,7 @@ from django.db.models.functions import Left, Now
 MAX_CONTEXT_MESSAGES = 1000
 # A megabyte of words is more than PostgreSQL indexes, and nobody's question.
 MOST_SEARCHED_CHARS = 100_000
-NEWEST = 2000
+NEWEST = 1000
 SENSIBLE_TIMES = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))
 
 
@@ -41,14 +41,16 @@ SAID = f"to_tsvector('simple'::regconfig, COALESCE(LEFT(content, {MOST_SEARCHED_
 WORDS = "(nullif(phraseto_tsquery('simple'::regconfig, %s)::text, '') || ':*')::tsquery"
 SAYING = f"""
     WITH newest AS MATERIALIZED (
-        SELECT id, session_id, content FROM messages ORDER BY seq DESC LIMIT {NEWEST}
+        SELECT id, session_id, seq, content FROM messages ORDER BY seq DESC LIMIT {NEWEST}
     ), among_newest AS MATERIALIZED (
-        SELECT id, session_id FROM newest WHERE {SAID} @@ {WORDS}
+        SELECT id, session_id, seq FROM newest WHERE {SAID} @@ {WORDS}
+    ), found AS (
+        SELECT * FROM among_newest
+        UNION
+        SELECT id, session_id, seq FROM messages WHERE {SAID} @@ {WORDS}
+            AND (SELECT count(*) FROM among_newest) < {NEWEST // 10}
     )
-    SELECT {{column}} FROM among_newest
-    UNION
-    SELECT {{column}} FROM messages WHERE {SAID} @@ {WORDS}
-        AND (SELECT count(*) FROM among_newest) < {NEWEST // 10}
+    SELECT {{column}} FROM found ORDER BY seq DESC LIMIT {{most}}
 """  # noqa: S608 - all that is put in are constants
 
 
@@ -62,8 +64,8 @@ class MessageQuerySet(models.QuerySet["Message"]):
         return self.filter(session__owner_id=owner_id, session__user_id=user_id)
 
     def saying(self, words: str) -> MessageQuerySet:
-        """Where the words stand in this order, the last of them perhaps only in part."""
-        return self.filter(pk__in=RawSQL(SAYING.format(column="id"), [words, words]))  # noqa: S611
+        """The newest thousand in which the words stand in this order, the last of them perhaps only in part."""
+        return self.filter(pk__in=RawSQL(SAYING.format(column="id", most=1000), [words, words]))  # noqa: S611
 
     def in_session(self, session_id: UUID) -> MessageQuerySet:
         """One session's messages, oldest first."""

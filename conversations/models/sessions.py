@@ -77,7 +77,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
 
     def saying(self, words: str) -> SessionQuerySet:
         """Those in which somebody says this, in this order; the last word perhaps only in part."""
-        return self.filter(pk__in=RawSQL(SAYING.format(column="session_id"), [words, words]))  # noqa: S611
+        return self.filter(pk__in=RawSQL(SAYING.format(column="session_id", most=20_000), [words, words]))  # noqa: S611
 
     def pinned(self) -> SessionQuerySet:
         return self.filter(pinned=True)
