@@ -57,16 +57,17 @@ def searched(queryset: QuerySet[Session], search_term: str, *, in_contents: bool
     words = words_of(search_term)
     if not words:
         return queryset
+    matching = queryset
     for word in words:
         found = Q(user_id__icontains=word) | Q(external_id__icontains=word)
         if is_id(word):
             found |= Q(id__startswith=word.lower())
         if in_contents:
             found |= Q(title__icontains=word) | Q(pk__in=Session.objects.saying(word).values("pk"))
-        queryset = queryset.filter(found)
+        matching = matching.filter(found)
     # Once, and not again for their number and for each page.
-    newest = queryset.order_by("-last_accessed", "-id").values_list("pk", flat=True)[:MOST_FOUND]
-    return Session.objects.filter(pk__in=list(newest))
+    newest = matching.order_by("-last_accessed", "-id").values_list("pk", flat=True)[:MOST_FOUND]
+    return queryset.filter(pk__in=list(newest))
 
 
 def is_id(word: str) -> bool:
