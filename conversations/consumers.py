@@ -258,17 +258,8 @@ async def _leave_later(asked: Asked) -> None:
     """Keep a turn going for a client that may come back to it."""
     await asyncio.wait([asked.turn])
     if asked.turn.exception() is None:
-        try:
-            await asyncio.sleep(settings.EVI.reconnect_seconds)
-        finally:
-            await asked.turn.result().leave()
-
-
-async def let_go() -> None:
-    """EVI stops: nobody can come back to the turns whose client has gone."""
-    for leaving in ChatConsumer.left:
-        leaving.cancel()
-    await asyncio.gather(*ChatConsumer.left, return_exceptions=True)
+        await asyncio.sleep(settings.EVI.reconnect_seconds)
+        await asked.turn.result().leave()
 
 
 async def _break_off(asked: Asked) -> None:

@@ -39,6 +39,6 @@ def run_cleanup(run_id: str) -> None:
     cleanup_runs.carry_out(UUID(run_id))
 
 
-def keep_figures() -> int:
+def keep_figures() -> dict[str, int]:
     """The figures of days that are over, for the admin's first page."""
-    return figures.keep_figures()
+    return {"days": figures.keep_figures()}

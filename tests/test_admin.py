@@ -270,8 +270,8 @@ def test_list_takes_few_queries(
     admin_client: Client, query: str, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     make_sessions(20)
-    # The session, the user, the number, the page of sessions and their sizes.
-    with django_assert_max_num_queries(5):
+    # The session, the user, what a search finds, the number, the page of sessions and their sizes.
+    with django_assert_max_num_queries(6):
         assert admin_client.get(SESSIONS + query).status_code == 200
 
 
@@ -973,6 +973,8 @@ def test_figures_and_search_go_through_their_indexes() -> None:
     found = Message.objects.saying("woord7777")
     assert "idx_messages_words" in found.explain()
     assert found.count() == 11
+    # What everybody says is looked for among the newest alone.
+    assert Message.objects.saying("meer tekst").count() == 1000
 
 
 @pytest.mark.django_db(transaction=True)

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -276,18 +275,13 @@ class TestResume:
         assert said_in(before[0]["session_id"])[1] == ("assistant", "You said: ", "interrupted")
         again.close()
 
-    @pytest.mark.parametrize("has_left", [False, True])
     def test_a_server_that_is_stopped_keeps_the_words(
-        self, sockets: Sockets, database_url: str, stub: StubModel, has_left: bool
+        self, sockets: Sockets, database_url: str, stub: StubModel
     ) -> None:
         site = Site(database_url, stub)
         chat = sockets.open(f"{site.url}/ws/chat/")
         assert chat.next() == {"type": "ready"}
         _, before = self.begin(chat)
-        if has_left:
-            # It may come back for half a minute, but not to a server that stops.
-            chat.close()
-            time.sleep(1)
         site.stop(signal.SIGTERM)
         assert said_in(before[0]["session_id"])[1] == ("assistant", "You said: ", "interrupted")
 

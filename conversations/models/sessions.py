@@ -13,10 +13,12 @@ from django.conf import settings
 from django.contrib.postgres.functions import RandomUUID
 from django.db import connection, models
 from django.db.models import F, Q
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from conversations.models.messages import (
+    SAYING,
     SENSIBLE_TIMES,
     Message,
     Status,
@@ -96,6 +98,10 @@ class SessionQuerySet(models.QuerySet["Session"]):
 
     def titled(self, words: str) -> SessionQuerySet:
         return self.filter(title__icontains=words)
+
+    def saying(self, words: str) -> SessionQuerySet:
+        """Those in which somebody says this, in this order; the last word perhaps only in part."""
+        return self.filter(pk__in=RawSQL(SAYING.format(column="session_id", most=20_000), [words, words]))  # noqa: S611
 
     def pinned(self) -> SessionQuerySet:
         return self.filter(pinned=True)
