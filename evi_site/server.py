@@ -10,7 +10,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Self
@@ -66,13 +67,14 @@ class Child:
         self.started = time.monotonic()
         # In a group of its own, because Ctrl-C reaches the whole group of the terminal and each child is
         # stopped in order instead.
-        self.process = subprocess.Popen(
-            self.command,
-            cwd=BASE_DIR,
-            start_new_session=True,
-            preexec_fn=_end_with_parent,
-            pass_fds=self.files,
-        )
+        with _uninterrupted():
+            self.process = subprocess.Popen(
+                self.command,
+                cwd=BASE_DIR,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+                pass_fds=self.files,
+            )
 
     def keep_alive(self) -> None:
         if self.process.poll() is None:
@@ -246,6 +248,23 @@ def say(text: str) -> None:
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """A wish to stop is heard afterwards: a start that is broken off leaves a process that nobody knows of."""
+    came: list[int] = []
+    handlers = {
+        meant: signal.signal(meant, lambda number, frame: came.append(number))
+        for meant in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for meant, handler in handlers.items():
+            signal.signal(meant, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _processes_below(pid: int) -> frozenset[int]:

@@ -98,7 +98,7 @@ class Server:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> int:
         self.process.send_signal(how)
-        rest, _ = self.process.communicate(timeout=60)
+        rest, _ = self.process.communicate(timeout=180)
         self.said += rest
         return self.process.returncode
 
