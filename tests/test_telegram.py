@@ -179,6 +179,8 @@ class TestTalking:
     ) -> None:
         assert phone.ask("een") == "You said: een"
         phone.ask("twee")
+        # What was said and not yet noted would be said again, and later.
+        wait_for(all_done)
         site.stop()
         site.start()
         phone.ask("drie")

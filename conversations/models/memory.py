@@ -144,7 +144,8 @@ class MessageEmbedding(models.Model):
     role = models.TextField(editable=False)
     said_at = models.DateTimeField(editable=False)
     # Two bytes a number are enough to tell texts apart, and half as much to read.
-    embedding = HalfVectorField(editable=False)
+    # None for a text that the model refuses.
+    embedding = HalfVectorField(null=True, editable=False)
     embedding_model = models.TextField(editable=False)
     terms = SearchVectorField(editable=False)
 
