@@ -204,7 +204,9 @@ STORE_TEXTS = {
 }
 
 MOMENT = """
-    SELECT through_seq, (SELECT last_value FROM messages_seq),
+    SELECT through_seq,
+        -- Of a sequence that has given out no number yet, the last one is the first that it will.
+        (SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM messages_seq),
         coalesce(next_xid <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint, false)
     FROM embedding_progress WHERE embedding_model = %s
 """

@@ -186,6 +186,13 @@ class TestEmbedding:
         assert make_findable() == 1
         assert found("hoogwerkers") == [ROOF]
 
+    def test_the_very_first_message_is_not_passed_over(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER SEQUENCE messages_seq RESTART")
+        assert [make_findable() for _ in range(3)] == [0, 0, 0]
+        say(ROOF)
+        assert (make_findable(), found("hoogwerkers")) == (1, [ROOF])
+
     def test_looking_for_new_messages_does_not_read_the_old_ones(self) -> None:
         say(*(f"Bericht {number}" for number in range(50)))
         for _ in range(3):
