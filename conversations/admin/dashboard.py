@@ -14,7 +14,8 @@ from django.utils.formats import date_format, number_format
 from django.utils.timesince import timesince
 from django_q.models import Failure, OrmQ, Schedule, Task
 
-from agentbridge.models import Chunk, Product
+from agentbridge.embeddings import current_embedder
+from agentbridge.indexing import SHELVES, count_waiting
 from agentbridge.staff import counted
 from conversations import remembering, retention
 from conversations.admin.charts import Chart, Series, bars, lines
@@ -178,7 +179,8 @@ def _failures() -> Tile:
 
 def embedding_backlog() -> Tile:
     """What cannot be found by its meaning yet."""
-    knowledge = sum(model.objects.filter(embedding=None, retired_at=None).count() for model in (Chunk, Product))
+    embedder = current_embedder()
+    knowledge = sum(count_waiting(shelf, embedder=embedder) for shelf in SHELVES)
     memory = remembering.backlog()
     told = f"{_number(knowledge)} uit de kennisbank, {_number(memory)} uit gesprekken"
     return Tile("Nog in te bedden", _number(knowledge + memory), told, reverse("admin:django_q_schedule_changelist"))

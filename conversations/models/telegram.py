@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.db import models, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, Min, OuterRef, Q
 from django.db.models.functions import Now
 
 from conversations.models.messages import without_unstorable
@@ -59,6 +59,12 @@ class TelegramUpdateQuerySet(models.QuerySet["TelegramUpdate"]):
         for update in claimed:
             update.attempts += 1
         return claimed
+
+    def free_in(self, *, bot_id: int) -> float | None:
+        """How many seconds from now the first of what is held, or has to wait, is free; None when nothing is."""
+        held = self.filter(bot_id=bot_id, done_at=None, claimed_until__gte=Now())
+        soonest = held.aggregate(soonest=Min(F("claimed_until") - Now()))["soonest"]
+        return None if soonest is None else float(soonest.total_seconds())
 
     def keep(self, update_id: int, *, seconds: float = LEASE.total_seconds()) -> None:
         """Nobody else takes this up for so long."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 from functools import cache
 
 from aiogram import Bot
@@ -22,11 +20,7 @@ def telegram_bot() -> Bot:
 
 @cache
 def _bot(token: str, api_url: str) -> Bot:
-    bot = Bot(token, session=AiohttpSession(api=TelegramAPIServer.from_base(api_url)))
-    loop = asyncio.get_running_loop()
-    # The web server tells nobody that it stops, apart from the interpreter.
-    atexit.register(lambda: None if loop.is_closed() else loop.run_until_complete(bot.session.close()))
-    return bot
+    return Bot(token, session=AiohttpSession(api=TelegramAPIServer.from_base(api_url)))
 
 
 async def set_webhook(bot: Bot, url: str) -> None:

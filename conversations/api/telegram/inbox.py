@@ -1,10 +1,11 @@
 """What Telegram brought is answered: threads side by side, each in order, and whatever happens to a process meanwhile.
 
 An update is stored before it is acknowledged. Whoever takes it up holds it for half a minute at a time and says that it
-is still at it; when a process dies, another takes the update up after that: a web process with the next update that
-comes, or the worker, which looks every minute. The turn knows the update again and asks nothing twice; an answer that
-was stored and did not arrive is sent. Between a message's arrival at Telegram and the note of it here lies a moment in
-which a crash means that this one message comes twice.
+is still at it. When a process dies, another takes the update up after that: a web process that found it held looks
+again when its half minute is over, and the worker looks every minute. The turn knows the update again and asks nothing
+twice; an answer that was stored and did not arrive is sent. A process that is told to stop first notes what it has
+said. Between a message's arrival at Telegram and the note of it here lies a moment in which a crash means that this one
+message comes twice.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ KEEP_EVERY_SECONDS = 10
 # With a pause that doubles after each, from 40 seconds on: some three hours. Then nobody waits for it any more.
 MAX_ATTEMPTS = 8
 PAUSE_SECONDS = 20
+# How long a process that is told to stop goes on with what it has begun.
+LAST_SECONDS = 5
 
 _under_way: set[asyncio.Task[None]] = set()
+# When this process looks again, because something is held now or has to wait.
+_next_look: asyncio.TimerHandle | None = None
+_is_stopping = False
 # The worker's. One for good, because the model's connections belong to the loop that they were made in.
 _runner = asyncio.Runner()
 
@@ -78,13 +84,17 @@ def _store(content: dict[str, Any], *, update_id: int, place: Place) -> None:
 
 def begin() -> None:
     """Answer what waits, without waiting for it."""
-    _start(_take_up())
+    if not _is_stopping:
+        _start(_take_up())
 
 
-async def until_done() -> None:
-    """Wait for all that was begun, and for what that began."""
-    while _under_way:
-        await asyncio.wait(_under_way)
+async def stop() -> None:
+    """Before this process goes: what is under way is said and noted, or left to another process with all that waits."""
+    global _is_stopping
+    _is_stopping = True
+    if _under_way:
+        await asyncio.wait(_under_way, timeout=LAST_SECONDS)
+    await telegram_bot().session.close()
 
 
 def answer_what_was_left() -> int:
@@ -95,9 +105,13 @@ def answer_what_was_left() -> int:
 
 async def _answer_all() -> int:
     claimed = await _take_up()
-    await until_done()
+    while _under_way:
+        await asyncio.wait(_under_way)
     if claimed:
         await telegram_bot().session.close()
+    if _next_look:
+        # The worker looks every minute anyway.
+        _next_look.cancel()
     return claimed
 
 
@@ -115,10 +129,20 @@ def _start(work: Coroutine[None, None, object]) -> None:
 
 
 async def _take_up() -> int:
-    claimed = await in_database(TelegramUpdate.objects.claim, bot_id=bot_id())
+    global _next_look
+    claimed, free_in = await in_database(_claim)
     for update in claimed:
         _start(_answer(update))
+    if _next_look:
+        _next_look.cancel()
+    # Whoever holds something now may be gone by then, and no update may come that says so.
+    _next_look = asyncio.get_running_loop().call_later(free_in, begin) if free_in is not None else None
     return len(claimed)
+
+
+def _claim() -> tuple[list[TelegramUpdate], float | None]:
+    updates = TelegramUpdate.objects
+    return updates.claim(bot_id=bot_id()), updates.free_in(bot_id=bot_id())
 
 
 async def _answer(update: TelegramUpdate) -> None:
