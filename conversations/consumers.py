@@ -71,11 +71,6 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels ha
         self.mistakes = 0
         try:
             await super().__call__(scope, receive, send)
-        except asyncio.CancelledError:
-            # EVI itself stops; nobody can come back to these.
-            for asked in self.asked.values():
-                await _break_off(asked)
-            raise
         finally:
             self._is(None)
             self.connected.discard(self)

@@ -28,6 +28,7 @@ from conversations.errors import (
     ModelTimeoutError,
     ModelUnavailableError,
 )
+from conversations.farewell import PATIENCE_SECONDS
 from conversations.live import announcer
 from conversations.memory import memory_of
 from conversations.models import Message, Role, Session, Status
@@ -119,6 +120,8 @@ class Turn:
 
     # Those of this process, by question: a repeated request joins the one that runs.
     under_way: ClassVar[dict[UUID, Turn]] = {}
+    # All of this process, also those that are not stored.
+    running: ClassVar[set[Turn]] = set()
 
     def __init__(self, opening: Opening, request: TurnRequest) -> None:
         self.opening = opening
@@ -134,6 +137,8 @@ class Turn:
         if question_id := opening.question_id:
             self.under_way[question_id] = self
             self._task.add_done_callback(lambda task: self._is_over(question_id))
+        self.running.add(self)
+        self._task.add_done_callback(lambda task: self.running.discard(self))
         announcer.began(self)
         self._task.add_done_callback(lambda task: announcer.ended(self))
 
@@ -175,6 +180,13 @@ class Turn:
         """End a turn that still runs, and wait until what it said is stored."""
         self._task.cancel()
         await asyncio.shield(asyncio.wait([self._task]))
+
+    @classmethod
+    async def end_all(cls) -> None:
+        """Before the process goes: each turn has a moment to come to its end, and is broken off after that."""
+        if cls.running:
+            await asyncio.wait([turn._task for turn in cls.running], timeout=PATIENCE_SECONDS)
+        await asyncio.gather(*[turn.break_off() for turn in cls.running])
 
     def _emit(self, event: Event | EviError) -> None:
         self._events.append(event)

@@ -559,6 +559,21 @@ class TestRestart:
         assert given_to(stub)[:2] == ["one", "You said: one "]
         assert "wait for it" in given_to(stub)[2]
 
+    def test_a_server_that_is_stopped_lets_an_answer_come_to_its_end(
+        self, client: openai.OpenAI, database_url: str, stub: StubModel
+    ) -> None:
+        site = Site(database_url, stub)
+        with ThreadPoolExecutor(1) as waiting:
+            question = {"query": "wait for it"}
+            waiting.submit(httpx.post, f"{site.url}/chat", json=question, timeout=30)
+            wait_for(lambda: stub.calls["wait for it"])
+            site.process.terminate()
+            # Long enough for a server that does not wait to be gone.
+            time.sleep(2)
+            stub.go_on.set()
+            assert site.process.wait(30) is not None
+        assert said_in(str(Session.objects.get().id))[1:] == [("assistant", "You said: wait for it ", "complete")]
+
 
 class TestSettings:
     def ask_with(self, database_url: str, stub: StubModel, key: str, text: str, **variables: str) -> httpx.Response:

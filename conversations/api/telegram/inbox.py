@@ -33,6 +33,7 @@ from conversations.api.telegram.bot import telegram_bot
 from conversations.api.telegram.messages import Place, is_beginning, place_of
 from conversations.api.telegram.setup import bot_id, is_allowed, owner_id
 from conversations.errors import BadRequestError
+from conversations.farewell import PATIENCE_SECONDS
 from conversations.models import TelegramUpdate
 
 logger = logging.getLogger(__name__)
@@ -41,8 +42,9 @@ KEEP_EVERY_SECONDS = 10
 # With a pause that doubles after each, from 40 seconds on: some three hours. Then nobody waits for it any more.
 MAX_ATTEMPTS = 8
 PAUSE_SECONDS = 20
-# How long a process that is told to stop goes on with what it has begun.
-LAST_SECONDS = 5
+# How long a process that is told to stop goes on with what it has begun: until shortly before its turns are broken off,
+# because whoever asked shall hear of the whole answer from another process instead.
+LAST_SECONDS = PATIENCE_SECONDS - 1
 
 _under_way: set[asyncio.Task[None]] = set()
 # When this process looks again, because something is held now or has to wait.
@@ -93,7 +95,9 @@ async def stop() -> None:
     global _is_stopping
     _is_stopping = True
     if _under_way:
-        await asyncio.wait(_under_way, timeout=LAST_SECONDS)
+        _, unfinished = await asyncio.wait(_under_way, timeout=LAST_SECONDS)
+        for task in unfinished:
+            task.cancel()
     await telegram_bot().session.close()
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -19,6 +17,7 @@ from django.views.decorators.csrf import csrf_exempt
 from conversations.api.access import check_size
 from conversations.api.telegram.setup import BotSettingsError, webhook_secret
 from conversations.errors import BadRequestError, DatabaseAwayError, EviError, NotAuthenticatedError, NotFoundError
+from conversations.farewell import before_the_end
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ async def webhook(request: HttpRequest) -> JsonResponse:
         update = _read(request)
         # The first time it takes seconds, and nobody else shall wait for that.
         inbox = await asyncio.to_thread(import_module, "conversations.api.telegram.inbox")
-        _before_the_end(inbox.stop)
+        before_the_end(inbox.stop)
         await inbox.receive(update)
     except EviError as error:
         refused = error
@@ -52,18 +51,6 @@ async def webhook(request: HttpRequest) -> JsonResponse:
         inbox.begin()
         return JsonResponse({})
     return JsonResponse({"error": refused.title, "detail": refused.message}, status=refused.status)
-
-
-@cache
-def _before_the_end(work: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Have the web server wait for this when it is told to stop."""
-    # Which reactor that is, daphne decides when it starts.
-    from twisted.internet import defer, reactor
-
-    def begin() -> defer.Deferred[None]:
-        return defer.Deferred.fromFuture(asyncio.ensure_future(work()))
-
-    reactor.addSystemEventTrigger("before", "shutdown", begin)  # type: ignore[arg-type]  # its interface has no self
 
 
 def _read(request: HttpRequest) -> dict[str, Any]:
