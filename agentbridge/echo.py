@@ -1,4 +1,4 @@
-"""A model that shows what it was given, for the time until the specialist is there and for tests."""
+"""A model that shows what it was given, for tests and for whoever connects a client."""
 
 from collections.abc import AsyncIterator
 

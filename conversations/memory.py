@@ -54,7 +54,7 @@ def _known(opening: Opening) -> tuple[UUID, ...]:
     """What the agent has before it anyhow: the end of its session, and the question."""
     if opening.session_id is None:
         return ()
-    last = Message.objects.active().last_in_session(opening.session_id, limit=len(opening.context) + 1)
+    last = Message.objects.active().with_words().last_in_session(opening.session_id, limit=len(opening.context) + 1)
     return tuple(message.id for message in last)
 
 

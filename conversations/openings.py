@@ -245,8 +245,10 @@ def _reconciled(request: TurnRequest, *, session_id: UUID) -> Opening:
         continues=request.continues,
     )
     question, unfinished = reconciled.question, reconciled.unfinished
-    context = Message.objects.active().last_in_session(
-        session_id, limit=settings.EVI.context_messages, before=None if unfinished else question
+    context = (
+        Message.objects.active()
+        .with_words()
+        .last_in_session(session_id, limit=settings.EVI.context_messages, before=None if unfinished else question)
     )
     return opening_of(
         request,
@@ -267,9 +269,11 @@ def _reconciled(request: TurnRequest, *, session_id: UUID) -> Opening:
 def reopen_turn(question: Message, request: TurnRequest) -> Opening:
     """A stored question once more, with what came before it."""
     # What was said to it before is not what it is told in the end.
-    Message.objects.active().filter(reply_to=question.id).exclude(content="").update(superseded_by=question.id)
-    context = Message.objects.active().last_in_session(
-        question.session_id, limit=settings.EVI.context_messages, before=question
+    Message.objects.active().filter(reply_to=question.id).update(superseded_by=question.id)
+    context = (
+        Message.objects.active()
+        .with_words()
+        .last_in_session(question.session_id, limit=settings.EVI.context_messages, before=question)
     )
     return opening_of(
         request,

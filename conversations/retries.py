@@ -60,7 +60,8 @@ def find_repeated(
         last = questions.filter(session_id=session_id).order_by("-created_at", "-seq").first()
         return Attempt.of(last) if last and last.content == prompt else None
     for question in questions.filter(content=prompt).order_by("-created_at", "-seq")[:10]:
-        before = Message.objects.active().last_in_session(question.session_id, limit=position + 1, before=question)
+        earlier = Message.objects.active().with_words()
+        before = earlier.last_in_session(question.session_id, limit=position + 1, before=question)
         if len(before) == position:
             return Attempt.of(question)
     return None

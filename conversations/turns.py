@@ -45,6 +45,8 @@ from conversations.retries import Attempt, find_by_key, find_repeated
 
 logger = logging.getLogger(__name__)
 
+KEY_USED = "This Idempotency-Key was used for another question."
+
 
 @dataclass(frozen=True)
 class Started:
@@ -336,6 +338,8 @@ async def _stored_turn(request: TurnRequest) -> Turn | StoredTurn:
     except IntegrityError:
         # The same key, a moment ago.
         attempt = await _earlier_attempt(request)
+        if attempt is None and request.continues and request.idempotency_key:
+            raise BadRequestError(KEY_USED, param="Idempotency-Key") from None
         if attempt is None:
             raise
         return await _take_up(attempt, request)
@@ -371,19 +375,21 @@ async def _take_up(attempt: Attempt, request: TurnRequest) -> Turn | StoredTurn:
     """Join the turn that answers this question, wait for it, or answer the question anew if that came to nothing."""
     question = attempt.question
     if question.content != request.prompt:
-        raise BadRequestError("This Idempotency-Key was used for another question.", param="Idempotency-Key")
+        raise BadRequestError(KEY_USED, param="Idempotency-Key")
     deadline = question.created_at.timestamp() + settings.EVI.model_timeout
-    while attempt.answer is None:
-        if running := Turn.under_way.get(question.id):
-            return running
+    while attempt.answer is None and question.id not in Turn.under_way:
         if time.time() > deadline:
             break
         # Another process may be at it.
         await asyncio.sleep(LOOK_AGAIN_SECONDS)
         attempt = await in_database(Attempt.of, question)
+    if running := Turn.under_way.get(question.id):
+        return running
     if attempt.answer and attempt.answer.status == Status.COMPLETE:
         return StoredTurn(stored_reply(attempt.answer))
-    return Turn(await in_database(reopen_turn, question, request), request)
+    opening = await in_database(reopen_turn, question, request)
+    # Of two that ask again at once, one was quicker.
+    return Turn.under_way.get(question.id) or Turn(opening, request)
 
 
 def _metadata(reply: Reply, opening: Opening) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Environment(BaseSettings):
     embedding_model: str = "bundled"
     embedding_base_url: str = ""
     embedding_api_key: str = ""
-    sample: bool = True
+    sample: bool | None = None
     telemetry_url: str = ""
     telemetry_content: bool = False
     unknown_session: Literal["", "create", "reject"] = ""

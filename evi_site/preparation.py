@@ -29,8 +29,11 @@ def prepare_database(*, verbosity: int = 1) -> FirstAccounts:
     with advisory_lock(LOCK):
         call_command("migrate", interactive=False, verbosity=verbosity)
         accounts = make_first_accounts()
-        # People in production would take it for their own rules.
-        if settings.EVI.env == "development" and settings.EVI.sample:
+        wanted = settings.EVI.sample
+        if wanted is None:
+            # People in production would take it for their own rules.
+            wanted = settings.EVI.env == "development"
+        if wanted:
             _load_sample()
         return accounts
 

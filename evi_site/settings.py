@@ -156,6 +156,8 @@ Q_CLUSTER = {
     # Of each kind, so that what runs every minute does not push out what runs once a day.
     "save_limit": 500,
     "save_limit_per": "func",
+    # A process that django-q2 replaces after so many tasks is, to script/server, one that was lost.
+    "recycle": 10**9,
     # After a night's downtime one clean-up is enough.
     "catch_up": False,
 }

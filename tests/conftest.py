@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Callable
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -8,6 +9,9 @@ from django.utils import timezone
 
 from conversations.models import Session
 from evi_site.postgres.base import embedded_cluster
+
+# A shell that runs the tests in the background has them, and what they start, ignore Ctrl-C, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -571,6 +571,7 @@ class TestSigningIn:
         tab.page.wait_for_url(f"{production.url}/**")
         # Back at the address that was asked for, which the browser itself complains about: there is no such session.
         expect(tab.page.locator("#toast")).to_contain_text("bestaat niet")
+        tab.page.wait_for_load_state("networkidle")
         tab.complaints.clear()
 
         tab.open()

@@ -197,15 +197,24 @@ def test_every_variable_in_the_example_is_explained() -> None:
 
 
 def test_only_the_settings_read_the_environment() -> None:
-    # The programs that start others hand the environment on; they do not look into it.
-    may = {"environment.py", "settings.py", "asgi.py", "server.py", "cluster.py"}
-    readers = [
-        path.relative_to(BASE_DIR)
-        for package in ("evi_site", "conversations")
+    readers = {
+        str(path.relative_to(BASE_DIR))
+        for package in ("evi_site", "conversations", "agentbridge")
         for path in (BASE_DIR / package).rglob("*.py")
-        if re.search(r"os\.environ|getenv", path.read_text()) and path.name not in may
-    ]
-    assert readers == []
+        if re.search(r"os\.environ|getenv", path.read_text())
+    }
+    # The programs that start others hand the environment on; they do not look into it.
+    hand_on = {"evi_site/asgi.py", "evi_site/server.py", "evi_site/postgres/cluster.py"}
+    assert readers == hand_on
+
+
+@pytest.mark.parametrize(
+    ("package", "above"), [("agentbridge", "conversations|evi_site"), ("conversations", "evi_site")]
+)
+def test_imports_go_one_way(package: str, above: str) -> None:
+    backwards = rf"^\s*(from|import) ({above})\b"
+    files = (BASE_DIR / package).rglob("*.py")
+    assert [path.name for path in files if re.search(backwards, path.read_text(), re.MULTILINE)] == []
 
 
 def test_the_database_url_replaces_the_embedded_database(tmp_path: Path, database_url: str) -> None:

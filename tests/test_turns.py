@@ -285,6 +285,16 @@ class TestModelFailures:
         assert said_in(session_id) == [("user", asked, "complete"), ("assistant", "", "failed")]
         assert ask(client, "and now?", session_id)[0].strip() == "You said: and now?"
 
+    def test_answers_that_failed_take_no_place_in_the_context(
+        self, client: openai.OpenAI, stub: StubModel, make_session: Callable[..., Session]
+    ) -> None:
+        session = make_session(messages=12, owner=User.objects.get(username="client"))
+        for _ in range(3):
+            with pytest.raises(openai.InternalServerError):
+                ask(client, "fail with 500", str(session.id))
+        ask(client, "and now?", str(session.id))
+        assert given_to(stub)[0] == "message 5"
+
 
 class TestRetries:
     def test_the_same_key_gets_the_stored_answer(self, client: openai.OpenAI, stub: StubModel) -> None:
@@ -327,6 +337,25 @@ class TestRetries:
                 ask(client, "fail with 500", headers={"X-Stainless-Retry-Count": count})
         assert Message.objects.filter(role="user").count() == 1
         assert Session.objects.count() == 1
+
+    def test_after_a_failure_several_retries_at_once_are_one_turn(self, client: openai.OpenAI, stub: StubModel) -> None:
+        question, headers = "fail with 500 at first", {"Idempotency-Key": "k1"}
+        with pytest.raises(openai.InternalServerError):
+            ask(client, question, headers=headers)
+        stub.go_on.set()
+        before = stub.calls[question]
+        with ThreadPoolExecutor(6) as pool:
+            answers = list(pool.map(lambda _: ask(client, question, headers=headers), range(6)))
+        assert len(set(answers)) == 1
+        assert stub.calls[question] == before + 1
+        assert Message.objects.active().count() == 2
+
+    def test_a_key_of_another_question_does_not_continue_an_answer(self, client: openai.OpenAI) -> None:
+        ask(client, "hello", headers={"Idempotency-Key": "k1"})
+        said = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "You"}]
+        with pytest.raises(openai.BadRequestError, match="another question"):
+            client.chat.completions.create(model="evi", messages=said, extra_headers={"Idempotency-Key": "k1"})  # type: ignore[arg-type]
+        assert Message.objects.count() == 2
 
     def test_the_same_words_without_a_retry_are_a_new_question(self, client: openai.OpenAI) -> None:
         _, session_id = ask(client, "hello")
@@ -591,7 +620,7 @@ class TestSettings:
             site.stop()
 
     def test_a_model_that_takes_too_long_is_a_504(self, database_url: str, stub: StubModel, key: str) -> None:
-        response = self.ask_with(database_url, stub, key, "wait", EVI_MODEL_TIMEOUT="1")
+        response = self.ask_with(database_url, stub, key, "wait", EVI_MODEL_TIMEOUT="3")
         assert (response.status_code, response.json()["error"]["code"]) == (504, "model_timeout")
         assert [m.status for m in Message.objects.order_by("seq")] == ["complete", "interrupted"]
 

@@ -61,6 +61,10 @@ class MessageQuerySet(models.QuerySet["Message"]):
         """Without what was edited away, regenerated or deleted by its person."""
         return self.filter(superseded_by=None)
 
+    def with_words(self) -> MessageQuerySet:
+        """Without answers that failed before their first word."""
+        return self.exclude(role=Role.ASSISTANT, content="")
+
     def for_owner(self, owner_id: int | None, *, user_id: str = "") -> MessageQuerySet:
         """What was said with one person behind one client; both must match."""
         return self.filter(session__owner_id=owner_id, session__user_id=user_id)

@@ -34,6 +34,8 @@ BEGIN_TURN = """
 
     SELECT id, session_id, role, content, status, metadata, created_at, seq FROM messages
     WHERE session_id = %s AND id <> %s AND superseded_by IS NULL
+        -- An answer that failed before its first word says nothing.
+        AND (content <> '' OR role = 'user')
         -- Where there is no question the session is somebody else's.
         AND EXISTS (SELECT FROM messages WHERE id = %s)
     ORDER BY created_at DESC, seq DESC LIMIT %s;
