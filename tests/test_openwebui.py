@@ -53,6 +53,32 @@ TASKS = {
 }
 
 
+MERGE = (
+    'You have been provided with a set of responses from various models to the latest user query: "{question}"\n\n'
+    "Your task is to synthesize these responses into a single, high-quality response. It is crucial to be critical.\n\n"
+    'Responses from models: """Vijf meter."""\n\n"""Geen idee."""'
+)
+CHOOSE = (
+    "Available Tools: []\n\nYour task is to choose and return the correct tool(s) from the list of available tools."
+)
+# What comes without that heading, or wants no JSON: what the model is told, the prompt, and the answer by rules.
+OTHER_TASKS = {
+    "tools": (CHOOSE, "Query: Hoe hoog mag een ladder zijn?", '{"tool_calls": []}'),
+    "tools in mid-chat": (CHOOSE, 'History:\nUSER: """Hallo"""\nQuery: Hoe hoog?', '{"tool_calls": []}'),
+    "memories": (
+        "You are Open WebUI's private memory reviewer. Return only valid JSON.",
+        "Review the completed conversation turn and decide whether long-term memory should change.\n\nMemory types:",
+        '{"operations": []}',
+    ),
+    "emoji": (
+        "",
+        "Your task is to reflect the speaker's likely facial expression through a fitting emoji.\n\nMessage: ```Hoi```",
+        "🙂",
+    ),
+    "compaction": ("", "### Task:\nSummarize the conversation history that will be compacted out of the chat.\n", ""),
+}
+
+
 @pytest.fixture(autouse=True)
 def _fresh_counters() -> None:
     cache.clear()
@@ -130,6 +156,10 @@ def nothing_waits() -> bool:
 
 def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
+
+
+def system(content: str) -> dict[str, Any]:
+    return {"role": "system", "content": content}
 
 
 def assistant(content: str) -> dict[str, Any]:
@@ -327,6 +357,27 @@ class TestBackgroundCalls:
         send(user(TASKS["title"] + HISTORY.format(answer="")), **options)
         assert Message.objects.filter(role="user").count() == 1
 
+    @pytest.mark.parametrize("name", TASKS)
+    def test_the_instructions_of_a_model_that_an_administrator_made_hide_no_task(self, name: str) -> None:
+        turn("hallo")
+        answered = send(system("Wees kort."), user(TASKS[name] + HISTORY.format(answer="")), stream=False)
+        assert list(json.loads(answered.text)) == [name]
+        assert Message.objects.count() == 2
+
+    @pytest.mark.parametrize(("told", "prompt", "expected"), OTHER_TASKS.values(), ids=OTHER_TASKS)
+    def test_calls_of_other_kinds_are_no_questions_either(self, told: str, prompt: str, expected: str) -> None:
+        turn("hallo")
+        before = Session.objects.values().get()
+        assert send(*([system(told)] if told else []), user(prompt), stream=False).text == expected
+        assert Session.objects.values().get() == before
+        assert Message.objects.count() == 2
+
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_answers_of_several_models_become_one_that_is_shown_and_not_stored(self, stream: bool) -> None:
+        answered = send(user(MERGE.format(question="Hoe hoog mag een ladder zijn?")), stream=stream)
+        assert "7,5 meter" in answered.body
+        assert not Message.objects.exists()
+
     def test_a_heading_alone_makes_no_task(self) -> None:
         send(user("### Task:\nSchrijf op hoe hoog een ladder mag zijn."), stream=False)
         assert Message.objects.count() == 2
@@ -378,6 +429,12 @@ class TestBackgroundCallsOfARealModel:
         assert json.loads(answered.text) == {"title": "Ladders"}
         assert len(stub.requests) == 1
         assert not Message.objects.exists()
+
+    def test_what_wants_no_json_gets_the_words_of_the_model(self, stub: StubModel) -> None:
+        prompt = "Your task is to reflect the speaker's likely facial expression through a fitting emoji."
+        answered = send(system("Wees kort."), user(prompt), stream=False)
+        assert answered.text == f"You said: {prompt}"
+        assert stub.requests[0]["messages"][0]["content"] == "Wees kort."
 
     @pytest.mark.parametrize("trouble", ["fail with 500", "just talk"])
     def test_a_model_that_does_not_manage_is_helped_out(self, stub: StubModel, trouble: str) -> None:

@@ -193,8 +193,14 @@ def background_call(
     request: HttpRequest, body: Asking, messages: list[ChatMessage], *, turn: TurnRequest, param: str
 ) -> AsyncGenerator[Event] | None:
     """The answer to what a client asks for its own use, if this is such a call."""
-    is_alone = len(messages) == 1 and not body.stream and not body.tools
-    task = task_of(request, prompt=turn.prompt, is_alone=is_alone)
+    said = [each for each in messages if each.role not in ("system", "developer")]
+    task = task_of(
+        request,
+        prompt=turn.prompt,
+        told=turn.instructions,
+        is_alone=len(said) == 1 and not body.tools,
+        is_streamed=bool(body.stream),
+    )
     if task:
         # Its prompt repeats a good part of the conversation, and may be as long as that is.
         return performed(task, turn)
