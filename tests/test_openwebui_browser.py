@@ -332,6 +332,30 @@ def test_a_connection_of_the_type_responses_does_the_same(tab: Tab, person: Acco
     check_page(tab, said)
 
 
+def test_what_openwebui_asks_behind_a_model_with_instructions_is_no_part_of_the_chat(
+    open_tab: Callable[..., Tab], person: Account, made: set[UUID]
+) -> None:
+    model = {"id": "brief", "base_model_id": "evi", "name": "EVI in het kort", "meta": {}}
+    person.post("/api/v1/models/create", {**model, "params": {"system": "Wees kort."}})
+    try:
+        tab = open_tab(person, "/?models=brief")
+        tab.ask(REQUIREMENTS)
+        assert bare(A_PRODUCT) in tab.ask(PRODUCTS)
+        session = session_of(tab, made)
+        # Buttons that a page with several models has.
+        asked = {"model": "brief", "prompt": REQUIREMENTS, "chat_id": tab.chat_id}
+        merged = person.post("/api/v1/tasks/moa/completions", {**asked, "responses": ["Een.", "Twee."]})
+        assert "valbeveiliging" in merged["choices"][0]["message"]["content"]
+        emoji = person.post("/api/v1/tasks/emoji/completions", asked)
+        assert emoji["choices"][0]["message"]["content"] == "🙂"
+    finally:
+        person.post("/api/v1/models/model/delete", {"id": "brief"})
+    said = list(Message.objects.in_session(session.id))
+    assert len(said) == 4
+    check_page(tab, said)
+    assert session.title == tab.sidebar_title()
+
+
 class TestWithoutForwardedHeaders:
     @pytest.fixture(scope="class")
     @classmethod

@@ -113,9 +113,10 @@ def within_limits(messages: list[ChatMessage]) -> list[ChatMessage]:
     return messages
 
 
-def check_length(messages: list[ChatMessage], *, param: str) -> None:
+def check_length(turn: TurnRequest, *, param: str) -> None:
+    """The question is new. What was said before it was let in when it was said, here or by another model."""
     most = settings.EVI.max_message_chars
-    if any(len(message.text) > most for message in messages):
+    if len(turn.prompt) > most and not turn.continues:
         raise BadRequestError(f"{param}: a message has at most {most} characters", param=param)
 
 
@@ -204,7 +205,7 @@ def background_call(
     if task:
         # Its prompt repeats a good part of the conversation, and may be as long as that is.
         return performed(task, turn)
-    check_length(messages, param=param)
+    check_length(turn, param=param)
     return None
 
 
