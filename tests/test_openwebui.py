@@ -41,6 +41,8 @@ PERSON = {
 FORWARDED = {**PERSON, "X-OpenWebUI-Chat-Id": CHAT}
 TOOLS = [{"type": "function", "function": {"name": "get_current_timestamp", "parameters": {}}}]
 PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG, as it were").decode()
+# What people do, as it arrives from a stock OpenWebUI: each with the questions that are shown in the end.
+STORIES = json.loads((Path(__file__).parent / "data" / "openwebui-requests.json").read_text())
 SECRET = "a secret that both sides know, long enough"
 HISTORY = "### Chat History:\n<chat_history>\nUSER: Hoe hoog mag een ladder zijn?\nASSISTANT: {answer}\n</chat_history>"
 TASKS = {
@@ -604,6 +606,18 @@ class TestAttachments:
             ("say the code", None),
             ("say more", None),
         ]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=[story["story"] for story in STORIES])
+@pytest.mark.usefixtures("offline")
+def test_every_kind_of_request_is_answered_and_what_a_person_asked_is_there(story: dict[str, Any]) -> None:
+    for request in story["requests"]:
+        answered = send(*request["body"].pop("messages"), headers=request["headers"], **request["body"])
+        assert answered.status == 200
+        assert '"error"' not in answered.body
+    asked = Message.objects.active().in_session(Session.objects.get().id).filter(role="user")
+    assert [message.content for message in asked] == story["shown"]
+    assert not Message.objects.filter(content__contains="### Task").exists()
 
 
 def test_a_client_without_a_chat_can_send_content_in_every_shape() -> None:

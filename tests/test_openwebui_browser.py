@@ -1,5 +1,6 @@
 """OpenWebUI as people use it: a real one, in a real browser, and what EVI then has in its database."""
 
+import json
 import os
 import re
 import signal
@@ -13,13 +14,14 @@ from uuid import UUID
 import httpx
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 from playwright.sync_api import Browser, sync_playwright
 
 from agentbridge.ingest import load_sample
 from conversations.accounts import create_api_key
 from conversations.models import Message, Session
+from conversations.openwebui_import import Outcome, import_openwebui
 from evi_site.environment import BASE_DIR
 from tests.openwebui import Account, OpenWebUI, Tab, bare, launch_chromium
 from tests.processes import wait_for
@@ -354,6 +356,27 @@ def test_what_openwebui_asks_behind_a_model_with_instructions_is_no_part_of_the_
     assert len(said) == 4
     check_page(tab, said)
     assert session.title == tab.sidebar_title()
+
+
+def test_an_export_of_openwebui_has_what_evi_has(tab: Tab, person: Account, made: set[UUID], tmp_path: Path) -> None:
+    tab.ask(REQUIREMENTS)
+    tab.ask(PRODUCTS)
+    tab.edit_last_question("Wat is een gasmeting?")
+    tab.regenerate()
+    session = session_of(tab, made)
+    shown = [(message.role, message.content) for message in thread(session.id)]
+    export = tmp_path / "chats.json"
+    export.write_text(json.dumps(person.get(f"/api/v1/chats/{tab.chat_id}")) + "\n")
+
+    again = import_openwebui(export, client="openwebui")
+    assert (again.chats, again.messages, again.failures) == ({Outcome.UNCHANGED: 1}, 0, [])
+    with transaction.atomic():
+        Session.objects.filter(id=session.id).delete()
+        anew = import_openwebui(export, client="openwebui")
+        assert (anew.chats, anew.failures) == ({Outcome.NEW: 1}, [])
+        assert [(message.role, message.content) for message in thread(session.id)] == shown
+        assert Message.objects.in_session(session.id).count() == 7
+        transaction.set_rollback(True)
 
 
 class TestWithoutForwardedHeaders:
