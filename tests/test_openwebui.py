@@ -241,6 +241,14 @@ class TestWhichChat:
             turn("hallo", headers={**channel, "X-OpenWebUI-User-Id": person})
         assert sorted(Session.objects.values_list("user_id", "expires_at")) == [("ada", None), ("bob", None)]
 
+    def test_a_channel_sends_one_question_and_the_thread_goes_on(self) -> None:
+        headers = {**PERSON, "X-OpenWebUI-Chat-Id": "channel:8b58a23b-b853-481f-8018-3c439dfdf991"}
+        told = system("You are EVI, participating in a threaded conversation. Be concise and conversational.")
+        for text in ("Ada: een", "Ada: twee"):
+            answered = send(told, user(text), headers=headers, tools=TOOLS)
+        assert "Je vroeg: Ada: een" in answered.text
+        assert Message.objects.active().count() == 4
+
     @pytest.mark.parametrize("name", ["X-OpenWebUI-Chat-Id", "X-Session-ID"])
     @pytest.mark.parametrize("value", ["", "   ", "{{CHAT_ID}}"])
     def test_a_header_that_was_not_filled_in_names_no_chat(self, name: str, value: str) -> None:

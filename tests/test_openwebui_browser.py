@@ -379,6 +379,21 @@ def test_an_export_of_openwebui_has_what_evi_has(tab: Tab, person: Account, made
         transaction.set_rollback(True)
 
 
+def test_who_asks_in_a_channel_can_ask_on(person: Account, made: set[UUID]) -> None:
+    channel = person.post("/api/v1/channels/create", {"name": "dakwerk", "type": "group"})
+    messages = f"/api/v1/channels/{channel['id']}/messages"
+    stored = Message.objects.active().filter(session__external_id=f"channel:{channel['id']}").order_by("seq")
+    asked = person.post(f"{messages}/post", {"content": f"<@M:evi|EVI> {REQUIREMENTS}"})
+    wait_for(lambda: stored.count() == 2)
+    person.post(f"{messages}/post", {"content": f"<@M:evi|EVI> {PRODUCTS}", "parent_id": asked["id"]})
+    wait_for(lambda: stored.count() == 4)
+
+    answer = stored[3]
+    assert A_PRODUCT in answer.content
+    wait_for(lambda: answer.content in [each["content"] for each in person.get(f"{messages}/{asked['id']}/thread")])
+    made.add(answer.session_id)
+
+
 class TestWithoutForwardedHeaders:
     @pytest.fixture(scope="class")
     @classmethod
@@ -419,5 +434,5 @@ def test_in_the_end_there_are_the_sessions_that_people_made_and_no_others(made: 
     time.sleep(3)
     assert set(Session.objects.values_list("id", flat=True)) == made
     assert not Message.objects.filter(content__contains="### Task").exists()
-    untitled = Session.objects.filter(title="").exclude(external_id__startswith="temporary:")
-    assert not untitled.exists()
+    # OpenWebUI asks for a title of what it saves and lists.
+    assert not Session.objects.filter(title="").exclude(external_id__regex="^(temporary|channel):").exists()

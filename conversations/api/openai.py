@@ -182,7 +182,7 @@ def turn_of(
         in_line=client.in_line,
         create_unknown=thread.is_made_up or settings.EVI.unknown_session == "create",
         # A client that sends one message to a session leaves the history to EVI.
-        is_whole_thread=thread.is_openwebui or bool(question.history),
+        is_whole_thread=thread.is_replayed or bool(question.history),
         store=body.store is not False,
         idempotency_key=request.headers.get("Idempotency-Key", "")[:255],
         is_retry=request.headers.get("X-Stainless-Retry-Count", "0") not in ("", "0"),

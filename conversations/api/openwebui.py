@@ -21,6 +21,7 @@ from conversations.turns import Event, Progress, Reply
 # Chats that OpenWebUI does not save, and those in its channels.
 OTHER_CHAT_IDS = re.compile(r"(temporary|local|channel):[\x21-\x7e]+")
 TEMPORARY = ("temporary:", "local:")
+CHANNEL = "channel:"
 MAX_ID_CHARS = 255
 # One of the tools that its own page offers with every question.
 BUILT_IN_TOOL = "get_current_timestamp"
@@ -58,6 +59,11 @@ class Thread:
     is_made_up: bool = False
     channel: Channel = Channel.API
     shows_events: bool = False
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether each request has the whole thread. From a channel comes the question alone."""
+        return self.is_openwebui and not self.external_id.startswith(CHANNEL)
 
     @property
     def lifetime(self) -> timedelta | None:
