@@ -1,4 +1,4 @@
-"""What a client asks for behind the scenes: a title, tags, what one might ask next. Always JSON, never an error."""
+"""What a client asks for behind the scenes: a title, tags, what one might ask next. Never an error."""
 
 import asyncio
 import json
@@ -21,9 +21,19 @@ from agentbridge.words import FILLERS
 logger = logging.getLogger(__name__)
 
 SPEAKER = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
-TASKS = frozenset(
-    f"{name}_generation" for name in ("title", "tags", "follow_up", "query", "image_prompt", "autocomplete")
+IN_JSON = frozenset(
+    [
+        *(f"{name}_generation" for name in ("title", "tags", "follow_up", "query", "image_prompt", "autocomplete")),
+        "function_calling",
+        "memory_review",
+    ]
 )
+# What is answered in words, and the answer without a model. Where it has no summary, OpenWebUI makes extracts itself.
+IN_WORDS = {"emoji_generation": "🙂", "context_compaction": ""}
+TASKS = IN_JSON | IN_WORDS.keys()
+# Answers of several models, to be merged into one.
+MERGING = 'You have been provided with a set of responses from various models to the latest user query: "'
+END_OF_QUESTION = '"\n\nYour task is to synthesize these responses'
 MOST_TITLE_WORDS = 5
 MOST_TITLE_CHARS = 60
 # Whatever is pasted below it, the beginning of a question says what it is about.
@@ -51,12 +61,14 @@ TEXTS = {
 }
 
 
-async def perform(task: str, prompt: str, *, model: Model) -> str:
-    """The JSON that one of TASKS expects: from the model, or by rules where there is none or it does not manage."""
+async def perform(task: str, prompt: str, *, model: Model, instructions: str = "") -> str:
+    """What one of TASKS expects: from the model, or by rules where there is none or it does not manage."""
     if model.model_name != offline.NAME:
         try:
             async with asyncio.timeout(settings.EVI.model_timeout):
-                answered = (await Agent(model).run(prompt)).output
+                answered = (await Agent(model, instructions=instructions or None).run(prompt)).output
+            if task in IN_WORDS:
+                return answered
             begin, end = answered.find("{"), answered.rfind("}") + 1
             if 0 <= begin < end:
                 json.loads(answered[begin:end])
@@ -64,7 +76,17 @@ async def perform(task: str, prompt: str, *, model: Model) -> str:
         except Exception:
             # Whatever a provider raises: nobody waits for a title, and there is another way to make one.
             logger.warning("A background call was answered by rules", exc_info=True)
+    if task in IN_WORDS:
+        return IN_WORDS[task]
     return json.dumps(await in_database(_by_rules, task, prompt), ensure_ascii=False)
+
+
+def merged_question(prompt: str) -> str:
+    """The question whose answers are to be merged, if that is what a prompt asks for."""
+    if not prompt.startswith(MERGING):
+        return ""
+    question, ends, _ = prompt.removeprefix(MERGING).partition(END_OF_QUESTION)
+    return question if ends else ""
 
 
 def conversation_in(prompt: str) -> list[HistoryItem]:
@@ -108,6 +130,11 @@ def _by_rules(task: str, prompt: str) -> dict[str, Any]:
             return {"prompt": asked[-1]}
         case "autocomplete_generation":
             return {"text": ""}
+        case "function_calling":
+            # EVI has tools of its own.
+            return {"tool_calls": []}
+        case "memory_review":
+            return {"operations": []}
     raise ValueError(task)
 
 

@@ -8,7 +8,8 @@ from uuid import UUID, uuid4
 
 from django.db.models import Q
 
-from agentbridge.background import TASKS, conversation_in, perform
+from agentbridge import offline
+from agentbridge.background import TASKS, conversation_in, merged_question, perform
 from agentbridge.database import in_database
 from agentbridge.history import HistoryItem
 from agentbridge.providers import configured_model
@@ -26,15 +27,16 @@ _waiting: set[asyncio.Task[None]] = set()
 
 async def performed(task: str, turn: TurnRequest) -> AsyncGenerator[Event]:
     """Do a client's task; nothing of it is stored."""
+    model = configured_model()
     if task not in TASKS:
-        # Whatever it is: an answer to what it asks for.
-        async for event in stream_turn(replace(turn, store=False)):
+        # Whatever it is: an answer to what it asks for. By rules answers cannot be merged, but the question answered.
+        question = merged_question(turn.prompt) if model.model_name == offline.NAME else ""
+        async for event in stream_turn(replace(turn, prompt=question or turn.prompt, store=False)):
             yield event
         return
-    model = configured_model()
     message_id = uuid4()
     yield Started(None, messages_in_context=0, message_id=message_id)
-    answer = await perform(task, turn.prompt, model=model)
+    answer = await perform(task, turn.prompt, instructions=turn.instructions, model=model)
     if task == "title_generation":
         keep_title(answer, prompt=turn.prompt, request=turn)
     yield Delta(answer)

@@ -79,6 +79,7 @@ class OpenWebUI:
             "ENABLE_OLLAMA_API": "False",
             "ENABLE_PERSISTENT_CONFIG": "False",
             "ENABLE_FORWARD_USER_INFO_HEADERS": "True",
+            "ENABLE_CHANNELS": "True",
             # Otherwise it fetches models for embeddings and speech, and looks for a newer version.
             "OFFLINE_MODE": "True",
             "HF_HUB_OFFLINE": "1",

@@ -331,6 +331,14 @@ class TestTakingIn:
         assert chat.stored == chat.shown
         assert str(Session.objects.get().id) == chat.chat_id
 
+    def test_an_answer_that_is_longer_than_a_question_may_be_does_not_end_the_chat(self, settings: Settings) -> None:
+        settings.EVI = settings.EVI.model_copy(update={"max_message_chars": 50})
+        chat = Chat()
+        chat.thread = [{"role": "user", "content": "x" * 51}, {"role": "assistant", "content": "y " * 1_000_000}]
+        chat.carry_on()
+        chat.ask("next")
+        assert [spoken(text) for text in chat.stored] == [spoken(text) for text in chat.shown]
+
     def test_a_session_id_with_a_history_is_reconciled(self) -> None:
         session = str(Session.objects.create().id)
         chat = Chat("", user="", **{"X-Session-ID": session})

@@ -41,6 +41,8 @@ PERSON = {
 FORWARDED = {**PERSON, "X-OpenWebUI-Chat-Id": CHAT}
 TOOLS = [{"type": "function", "function": {"name": "get_current_timestamp", "parameters": {}}}]
 PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG, as it were").decode()
+# What people do, as it arrives from a stock OpenWebUI: each with the questions that are shown in the end.
+STORIES = json.loads((Path(__file__).parent / "data" / "openwebui-requests.json").read_text())
 SECRET = "a secret that both sides know, long enough"
 HISTORY = "### Chat History:\n<chat_history>\nUSER: Hoe hoog mag een ladder zijn?\nASSISTANT: {answer}\n</chat_history>"
 TASKS = {
@@ -50,6 +52,32 @@ TASKS = {
     "queries": "### Task:\nAnalyze the chat history to determine the necessity of generating search queries.\n",
     "text": "### Task:\nYou are an autocompletion system. Continue the text in `<text>`.\n",
     "prompt": "### Task:\nGenerate a detailed prompt for am image generation task.\n",
+}
+
+
+MERGE = (
+    'You have been provided with a set of responses from various models to the latest user query: "{question}"\n\n'
+    "Your task is to synthesize these responses into a single, high-quality response. It is crucial to be critical.\n\n"
+    'Responses from models: """Vijf meter."""\n\n"""Geen idee."""'
+)
+CHOOSE = (
+    "Available Tools: []\n\nYour task is to choose and return the correct tool(s) from the list of available tools."
+)
+# What comes without that heading, or wants no JSON: what the model is told, the prompt, and the answer by rules.
+OTHER_TASKS = {
+    "tools": (CHOOSE, "Query: Hoe hoog mag een ladder zijn?", '{"tool_calls": []}'),
+    "tools in mid-chat": (CHOOSE, 'History:\nUSER: """Hallo"""\nQuery: Hoe hoog?', '{"tool_calls": []}'),
+    "memories": (
+        "You are Open WebUI's private memory reviewer. Return only valid JSON.",
+        "Review the completed conversation turn and decide whether long-term memory should change.\n\nMemory types:",
+        '{"operations": []}',
+    ),
+    "emoji": (
+        "",
+        "Your task is to reflect the speaker's likely facial expression through a fitting emoji.\n\nMessage: ```Hoi```",
+        "🙂",
+    ),
+    "compaction": ("", "### Task:\nSummarize the conversation history that will be compacted out of the chat.\n", ""),
 }
 
 
@@ -132,6 +160,10 @@ def user(content: Any) -> dict[str, Any]:
     return {"role": "user", "content": content}
 
 
+def system(content: str) -> dict[str, Any]:
+    return {"role": "system", "content": content}
+
+
 def assistant(content: str) -> dict[str, Any]:
     return {"role": "assistant", "content": content}
 
@@ -208,6 +240,14 @@ class TestWhichChat:
         for person in ("ada", "bob", "ada"):
             turn("hallo", headers={**channel, "X-OpenWebUI-User-Id": person})
         assert sorted(Session.objects.values_list("user_id", "expires_at")) == [("ada", None), ("bob", None)]
+
+    def test_a_channel_sends_one_question_and_the_thread_goes_on(self) -> None:
+        headers = {**PERSON, "X-OpenWebUI-Chat-Id": "channel:8b58a23b-b853-481f-8018-3c439dfdf991"}
+        told = system("You are EVI, participating in a threaded conversation. Be concise and conversational.")
+        for text in ("Ada: een", "Ada: twee"):
+            answered = send(told, user(text), headers=headers, tools=TOOLS)
+        assert "Je vroeg: Ada: een" in answered.text
+        assert Message.objects.active().count() == 4
 
     @pytest.mark.parametrize("name", ["X-OpenWebUI-Chat-Id", "X-Session-ID"])
     @pytest.mark.parametrize("value", ["", "   ", "{{CHAT_ID}}"])
@@ -327,6 +367,27 @@ class TestBackgroundCalls:
         send(user(TASKS["title"] + HISTORY.format(answer="")), **options)
         assert Message.objects.filter(role="user").count() == 1
 
+    @pytest.mark.parametrize("name", TASKS)
+    def test_the_instructions_of_a_model_that_an_administrator_made_hide_no_task(self, name: str) -> None:
+        turn("hallo")
+        answered = send(system("Wees kort."), user(TASKS[name] + HISTORY.format(answer="")), stream=False)
+        assert list(json.loads(answered.text)) == [name]
+        assert Message.objects.count() == 2
+
+    @pytest.mark.parametrize(("told", "prompt", "expected"), OTHER_TASKS.values(), ids=OTHER_TASKS)
+    def test_calls_of_other_kinds_are_no_questions_either(self, told: str, prompt: str, expected: str) -> None:
+        turn("hallo")
+        before = Session.objects.values().get()
+        assert send(*([system(told)] if told else []), user(prompt), stream=False).text == expected
+        assert Session.objects.values().get() == before
+        assert Message.objects.count() == 2
+
+    @pytest.mark.parametrize("stream", [True, False])
+    def test_answers_of_several_models_become_one_that_is_shown_and_not_stored(self, stream: bool) -> None:
+        answered = send(user(MERGE.format(question="Hoe hoog mag een ladder zijn?")), stream=stream)
+        assert "7,5 meter" in answered.body
+        assert not Message.objects.exists()
+
     def test_a_heading_alone_makes_no_task(self) -> None:
         send(user("### Task:\nSchrijf op hoe hoog een ladder mag zijn."), stream=False)
         assert Message.objects.count() == 2
@@ -378,6 +439,12 @@ class TestBackgroundCallsOfARealModel:
         assert json.loads(answered.text) == {"title": "Ladders"}
         assert len(stub.requests) == 1
         assert not Message.objects.exists()
+
+    def test_what_wants_no_json_gets_the_words_of_the_model(self, stub: StubModel) -> None:
+        prompt = "Your task is to reflect the speaker's likely facial expression through a fitting emoji."
+        answered = send(system("Wees kort."), user(prompt), stream=False)
+        assert answered.text == f"You said: {prompt}"
+        assert stub.requests[0]["messages"][0]["content"] == "Wees kort."
 
     @pytest.mark.parametrize("trouble", ["fail with 500", "just talk"])
     def test_a_model_that_does_not_manage_is_helped_out(self, stub: StubModel, trouble: str) -> None:
@@ -547,6 +614,18 @@ class TestAttachments:
             ("say the code", None),
             ("say more", None),
         ]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=[story["story"] for story in STORIES])
+@pytest.mark.usefixtures("offline")
+def test_every_kind_of_request_is_answered_and_what_a_person_asked_is_there(story: dict[str, Any]) -> None:
+    for request in story["requests"]:
+        answered = send(*request["body"].pop("messages"), headers=request["headers"], **request["body"])
+        assert answered.status == 200
+        assert '"error"' not in answered.body
+    asked = Message.objects.active().in_session(Session.objects.get().id).filter(role="user")
+    assert [message.content for message in asked] == story["shown"]
+    assert not Message.objects.filter(content__contains="### Task").exists()
 
 
 def test_a_client_without_a_chat_can_send_content_in_every_shape() -> None:

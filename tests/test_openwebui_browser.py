@@ -1,5 +1,6 @@
 """OpenWebUI as people use it: a real one, in a real browser, and what EVI then has in its database."""
 
+import json
 import os
 import re
 import signal
@@ -13,13 +14,14 @@ from uuid import UUID
 import httpx
 import pytest
 from django.core.management import call_command
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 from playwright.sync_api import Browser, sync_playwright
 
 from agentbridge.ingest import load_sample
 from conversations.accounts import create_api_key
 from conversations.models import Message, Session
+from conversations.openwebui_import import Outcome, import_openwebui
 from evi_site.environment import BASE_DIR
 from tests.openwebui import Account, OpenWebUI, Tab, bare, launch_chromium
 from tests.processes import wait_for
@@ -332,6 +334,66 @@ def test_a_connection_of_the_type_responses_does_the_same(tab: Tab, person: Acco
     check_page(tab, said)
 
 
+def test_what_openwebui_asks_behind_a_model_with_instructions_is_no_part_of_the_chat(
+    open_tab: Callable[..., Tab], person: Account, made: set[UUID]
+) -> None:
+    model = {"id": "brief", "base_model_id": "evi", "name": "EVI in het kort", "meta": {}}
+    person.post("/api/v1/models/create", {**model, "params": {"system": "Wees kort."}})
+    try:
+        tab = open_tab(person, "/?models=brief")
+        tab.ask(REQUIREMENTS)
+        assert bare(A_PRODUCT) in tab.ask(PRODUCTS)
+        session = session_of(tab, made)
+        # Buttons that a page with several models has.
+        asked = {"model": "brief", "prompt": REQUIREMENTS, "chat_id": tab.chat_id}
+        merged = person.post("/api/v1/tasks/moa/completions", {**asked, "responses": ["Een.", "Twee."]})
+        assert "valbeveiliging" in merged["choices"][0]["message"]["content"]
+        emoji = person.post("/api/v1/tasks/emoji/completions", asked)
+        assert emoji["choices"][0]["message"]["content"] == "🙂"
+    finally:
+        person.post("/api/v1/models/model/delete", {"id": "brief"})
+    said = list(Message.objects.in_session(session.id))
+    assert len(said) == 4
+    check_page(tab, said)
+    assert session.title == tab.sidebar_title()
+
+
+def test_an_export_of_openwebui_has_what_evi_has(tab: Tab, person: Account, made: set[UUID], tmp_path: Path) -> None:
+    tab.ask(REQUIREMENTS)
+    tab.ask(PRODUCTS)
+    tab.edit_last_question("Wat is een gasmeting?")
+    tab.regenerate()
+    session = session_of(tab, made)
+    shown = [(message.role, message.content) for message in thread(session.id)]
+    export = tmp_path / "chats.json"
+    export.write_text(json.dumps(person.get(f"/api/v1/chats/{tab.chat_id}")) + "\n")
+
+    again = import_openwebui(export, client="openwebui")
+    assert (again.chats, again.messages, again.failures) == ({Outcome.UNCHANGED: 1}, 0, [])
+    with transaction.atomic():
+        Session.objects.filter(id=session.id).delete()
+        anew = import_openwebui(export, client="openwebui")
+        assert (anew.chats, anew.failures) == ({Outcome.NEW: 1}, [])
+        assert [(message.role, message.content) for message in thread(session.id)] == shown
+        assert Message.objects.in_session(session.id).count() == 7
+        transaction.set_rollback(True)
+
+
+def test_who_asks_in_a_channel_can_ask_on(person: Account, made: set[UUID]) -> None:
+    channel = person.post("/api/v1/channels/create", {"name": "dakwerk", "type": "group"})
+    messages = f"/api/v1/channels/{channel['id']}/messages"
+    stored = Message.objects.active().filter(session__external_id=f"channel:{channel['id']}").order_by("seq")
+    asked = person.post(f"{messages}/post", {"content": f"<@M:evi|EVI> {REQUIREMENTS}"})
+    wait_for(lambda: stored.count() == 2)
+    person.post(f"{messages}/post", {"content": f"<@M:evi|EVI> {PRODUCTS}", "parent_id": asked["id"]})
+    wait_for(lambda: stored.count() == 4)
+
+    answer = stored[3]
+    assert A_PRODUCT in answer.content
+    wait_for(lambda: answer.content in [each["content"] for each in person.get(f"{messages}/{asked['id']}/thread")])
+    made.add(answer.session_id)
+
+
 class TestWithoutForwardedHeaders:
     @pytest.fixture(scope="class")
     @classmethod
@@ -372,5 +434,5 @@ def test_in_the_end_there_are_the_sessions_that_people_made_and_no_others(made: 
     time.sleep(3)
     assert set(Session.objects.values_list("id", flat=True)) == made
     assert not Message.objects.filter(content__contains="### Task").exists()
-    untitled = Session.objects.filter(title="").exclude(external_id__startswith="temporary:")
-    assert not untitled.exists()
+    # OpenWebUI asks for a title of what it saves and lists.
+    assert not Session.objects.filter(title="").exclude(external_id__regex="^(temporary|channel):").exists()

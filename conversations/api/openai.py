@@ -113,9 +113,10 @@ def within_limits(messages: list[ChatMessage]) -> list[ChatMessage]:
     return messages
 
 
-def check_length(messages: list[ChatMessage], *, param: str) -> None:
+def check_length(turn: TurnRequest, *, param: str) -> None:
+    """The question is new. What was said before it was let in when it was said, here or by another model."""
     most = settings.EVI.max_message_chars
-    if any(len(message.text) > most for message in messages):
+    if len(turn.prompt) > most and not turn.continues:
         raise BadRequestError(f"{param}: a message has at most {most} characters", param=param)
 
 
@@ -181,7 +182,7 @@ def turn_of(
         in_line=client.in_line,
         create_unknown=thread.is_made_up or settings.EVI.unknown_session == "create",
         # A client that sends one message to a session leaves the history to EVI.
-        is_whole_thread=thread.is_openwebui or bool(question.history),
+        is_whole_thread=thread.is_replayed or bool(question.history),
         store=body.store is not False,
         idempotency_key=request.headers.get("Idempotency-Key", "")[:255],
         is_retry=request.headers.get("X-Stainless-Retry-Count", "0") not in ("", "0"),
@@ -193,12 +194,18 @@ def background_call(
     request: HttpRequest, body: Asking, messages: list[ChatMessage], *, turn: TurnRequest, param: str
 ) -> AsyncGenerator[Event] | None:
     """The answer to what a client asks for its own use, if this is such a call."""
-    is_alone = len(messages) == 1 and not body.stream and not body.tools
-    task = task_of(request, prompt=turn.prompt, is_alone=is_alone)
+    said = [each for each in messages if each.role not in ("system", "developer")]
+    task = task_of(
+        request,
+        prompt=turn.prompt,
+        told=turn.instructions,
+        is_alone=len(said) == 1 and not body.tools,
+        is_streamed=bool(body.stream),
+    )
     if task:
         # Its prompt repeats a good part of the conversation, and may be as long as that is.
         return performed(task, turn)
-    check_length(messages, param=param)
+    check_length(turn, param=param)
     return None
 
 

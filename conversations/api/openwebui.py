@@ -12,6 +12,7 @@ from uuid import UUID
 from django.conf import settings
 from django.http import HttpRequest
 
+from agentbridge.background import merged_question
 from conversations.api.access import UUID4, header
 from conversations.errors import BadRequestError, InvalidSessionIdError
 from conversations.models import Channel
@@ -20,6 +21,7 @@ from conversations.turns import Event, Progress, Reply
 # Chats that OpenWebUI does not save, and those in its channels.
 OTHER_CHAT_IDS = re.compile(r"(temporary|local|channel):[\x21-\x7e]+")
 TEMPORARY = ("temporary:", "local:")
+CHANNEL = "channel:"
 MAX_ID_CHARS = 255
 # One of the tools that its own page offers with every question.
 BUILT_IN_TOOL = "get_current_timestamp"
@@ -35,7 +37,15 @@ TASKS = {
     "Analyze the chat history to determine": "query_generation",
     "You are an autocompletion system": "autocomplete_generation",
     "Generate a detailed prompt for am image": "image_prompt_generation",
+    "Summarize the conversation history that will be compacted": "context_compaction",
 }
+# And those without that heading: how they begin, and what the model is told with them.
+OTHER_TASKS = (
+    ("Your task is to reflect the speaker's likely facial expression", "", "emoji_generation"),
+    ("Review the completed conversation turn", "private memory reviewer", "memory_review"),
+    ("Query: ", "choose and return the correct tool(s)", "function_calling"),
+    ("History:\n", "choose and return the correct tool(s)", "function_calling"),
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,11 @@ class Thread:
     is_made_up: bool = False
     channel: Channel = Channel.API
     shows_events: bool = False
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether each request has the whole thread. From a channel comes the question alone."""
+        return self.is_openwebui and not self.external_id.startswith(CHANNEL)
 
     @property
     def lifetime(self) -> timedelta | None:
@@ -86,14 +101,24 @@ def offers_built_in_tools(tools: Sequence[Any]) -> bool:
     return any(isinstance(function, dict) and function.get("name") == BUILT_IN_TOOL for function in functions)
 
 
-def task_of(request: HttpRequest, *, prompt: str, is_alone: bool) -> str:
-    """Which of its background calls this is, if any. `is_alone`: one message, not streamed, without tools."""
+def task_of(request: HttpRequest, *, prompt: str, told: str, is_alone: bool, is_streamed: bool) -> str:
+    """Which of its background calls this is, if any. `is_alone`: nothing was said before it, and it has no tools.
+
+    What the model is `told` says little: the instructions of a model that an administrator made come with every call.
+    """
     if task := header(request, "X-Task"):
         return task
-    if not is_alone or not prompt.startswith(TASK):
+    if not is_alone:
         return ""
-    purpose = prompt.removeprefix(TASK).lstrip()
-    return next((task for beginning, task in TASKS.items() if purpose.startswith(beginning)), "")
+    if merged_question(prompt):
+        # The only one that a person reads, and therefore streamed.
+        return "moa_response_generation"
+    if is_streamed:
+        return ""
+    if prompt.startswith(TASK):
+        purpose = prompt.removeprefix(TASK).lstrip()
+        return next((task for beginning, task in TASKS.items() if purpose.startswith(beginning)), "")
+    return next((task for beginning, said, task in OTHER_TASKS if prompt.startswith(beginning) and said in told), "")
 
 
 class Extras:
