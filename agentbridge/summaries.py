@@ -17,7 +17,7 @@ from agentbridge.citations import without_markers
 from agentbridge.history import HistoryItem
 from agentbridge.tools import safe
 from agentbridge.understanding import LISTED, WORD, language_of
-from agentbridge.words import ASPECTS, FILLERS, GREETINGS, PRODUCT_WORDS, THANKS
+from agentbridge.words import ASPECTS, FILLERS, GREETINGS, PAST_WORDS, PRODUCT_WORDS, THANKS
 
 MAX_CHARS = 1500
 MOST_SUBJECTS = 3
@@ -28,7 +28,7 @@ MAX_QUOTED_CHARS = 160
 MAX_ANSWER_CHARS = 240
 PROMPT = (files("agentbridge") / "prompts" / "summary.md").read_text()
 # Says nothing about what a conversation was about.
-EMPTY = FILLERS | ASPECTS | PRODUCT_WORDS | GREETINGS | THANKS
+EMPTY = FILLERS | ASPECTS | PRODUCT_WORDS | PAST_WORDS | GREETINGS | THANKS
 MARKUP = re.compile(r"[*_`#>]+")
 
 TEXTS = {

@@ -237,6 +237,10 @@ class TestWithoutAModel:
         for unwanted in ("[1]", "Bedankt", "Graag gedaan"):
             assert unwanted not in text
 
+    def test_when_something_was_said_is_no_subject(self) -> None:
+        text = self.text(("user", "Wat zei ik gisteren over de loods?"), ("assistant", "U zei dat het dak lekt."))
+        assert text.startswith("Het ging over loods.")
+
     def test_it_is_in_the_language_of_the_conversation(self) -> None:
         text = self.text(("user", "How high may a ladder be?"), ("assistant", "A ladder may be 7.5 metres high [1]."))
         assert text.startswith("This was about")
