@@ -159,7 +159,7 @@ class KnowledgeAdmin(StaffAdmin):
 
 @admin.register(Document)
 class DocumentAdmin(KnowledgeAdmin):
-    list_display = ("name", "norm", "source", "version", "valid_from", "language", "chunk_count", "state")
+    list_display = ("name", "norm", "version", "valid_from", "language", "chunk_count", "state")
     list_filter = (LiveFilter, "language", ("source", admin.AllValuesFieldListFilter))
     search_fields = ("title", "norm", "source", "version", "origin", "subjects")
     fields = (
@@ -168,7 +168,8 @@ class DocumentAdmin(KnowledgeAdmin):
         ("version", "valid_from"),
         "subject_list",
         "url",
-        ("origin", "ingested_at", "state"),
+        "origin",
+        ("ingested_at", "state"),
     )
     readonly_fields = ("subject_list", "origin", "ingested_at", "state")
     actions = ("reindex", "retire", "revive")
@@ -184,8 +185,9 @@ class DocumentAdmin(KnowledgeAdmin):
         return documents.defer("content").annotate(live_chunks=live)
 
     @admin.display(description="titel", ordering="title")
-    def name(self, document: Document) -> str:
-        return Truncator(document.title).chars(80)
+    def name(self, document: Document) -> SafeString:
+        source = Truncator(document.source).chars(80)
+        return format_html('{}<small class="evi-sub">{}</small>', Truncator(document.title).chars(80), source)
 
     @admin.display(description="fragmenten", ordering="live_chunks")
     def chunk_count(self, document: Any) -> int:
@@ -234,7 +236,6 @@ class DocumentAdmin(KnowledgeAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": "Zoekvraag proberen",
-            "opts": self.opts,
             "form": form,
             "results": results,
             "embedder": current_embedder().name,

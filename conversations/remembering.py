@@ -34,11 +34,12 @@ class Waiting:
     seq: int = 0
 
 
-def backlog(*, thorough: bool = False) -> int:
-    """How many texts cannot be found yet: messages, summaries and facts."""
+def backlog(*, thorough: bool = False, most_messages: int | None = None) -> int:
+    """How many texts cannot be found yet: messages, of which at most so many are counted, summaries and facts."""
     model = current_embedder().name
     with connection.cursor() as cursor:
-        cursor.execute(BACKLOG, {"model": model, "after": 0 if thorough else _through(model)})
+        after = 0 if thorough else _through(model)
+        cursor.execute(BACKLOG, {"model": model, "after": after, "most": most_messages})
         [[count]] = cursor.fetchall()
     return int(count)
 
@@ -165,8 +166,11 @@ TEXTS = {
     for table, key in (("summaries", "session_id"), ("facts", "id"))
 }
 
+# The newest first: those wait longest, so whoever wants no more than some has them at once.
 BACKLOG = f"""
-    SELECT (SELECT count(*) FROM messages WHERE {UNEMBEDDED})
+    SELECT (SELECT count(*) FROM (
+            SELECT FROM messages WHERE {UNEMBEDDED} ORDER BY seq DESC LIMIT %(most)s
+        ) AS waiting)
         + (SELECT count(*) FROM summaries WHERE embedding_model <> %(model)s)
         + (SELECT count(*) FROM facts WHERE embedding_model <> %(model)s)
 """  # noqa: S608

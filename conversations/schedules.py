@@ -6,7 +6,7 @@ from typing import Any
 
 from django.db import connection, transaction
 from django.utils import timezone
-from django_q.models import Schedule
+from django_q.models import Schedule, Task
 
 # Any number that nothing else in this database locks.
 LOCK = 0x4556490001
@@ -49,15 +49,17 @@ SCHEDULES: dict[str, dict[str, Any]] = {
 
 # As staff read them.
 IN_DUTCH = {
+    "conversations.tasks.answer_telegram": "Telegram beantwoorden",
     "conversations.tasks.cleanup_sessions": "Gesprekken opschonen",
+    "conversations.tasks.run_cleanup": "Gesprekken opschonen, op verzoek",
     "conversations.tasks.keep_figures": "Dagcijfers bijhouden",
     "conversations.tasks.summarize_sessions": "Gesprekken samenvatten",
     "conversations.tasks.embed_messages": "Berichten doorzoekbaar maken",
 }
 
 
-def in_dutch(schedule: Schedule) -> str:
-    return IN_DUTCH.get(schedule.func, str(schedule.name or schedule.func))
+def in_dutch(work: Schedule | Task) -> str:
+    return IN_DUTCH.get(work.func, str(work.name or work.func))
 
 
 @transaction.atomic

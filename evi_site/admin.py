@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.auth import admin as auth_admin
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.db import models
 from django.http import HttpRequest
 from django.utils import timezone
@@ -16,21 +17,48 @@ from django.utils.safestring import SafeString
 from django_q import admin as queue_admin
 from django_q.models import Failure, OrmQ, Schedule, Success, Task
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.widgets import UnfoldAdminSelect2MultipleWidget
 
 from agentbridge.staff import ReadOnlyAdmin, StaffAdmin
-from conversations.schedules import in_dutch
+from conversations.schedules import IN_DUTCH, in_dutch
 
 for model in (User, Group, Schedule, Success, Failure, OrmQ):
     admin.site.unregister(model)
 
 
+VERBS = {"view": "bekijken", "add": "toevoegen", "change": "wijzigen", "delete": "verwijderen"}
+
+
+class RightField(forms.ModelMultipleChoiceField):  # type: ignore[type-arg]  # generic in the stubs alone
+    """Rights in words: Django names them in English, around a name in Dutch."""
+
+    def label_from_instance(self, obj: models.Model) -> str:
+        assert isinstance(obj, Permission)
+        kind, verb = obj.content_type, VERBS.get(obj.codename.partition("_")[0])
+        about = f"{kind.app_labeled_name}"
+        return f"{about}: {verb}" if verb and obj.name.startswith("Can ") else obj.name
+
+
+class RightsAdmin(StaffAdmin):
+    """Rights and roles are chosen by typing a part of their name."""
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        kwargs["widget"] = UnfoldAdminSelect2MultipleWidget(attrs={"style": "width: 100%"})
+        kwargs["help_text"] = ""
+        if db_field.related_model is Permission:
+            kwargs["form_class"] = RightField
+            kwargs["queryset"] = Permission.objects.select_related("content_type")
+        return db_field.formfield(**kwargs)
+
+
 @admin.register(User)
-class UserAdmin(auth_admin.UserAdmin, StaffAdmin):  # type: ignore[type-arg]  # generic in the stubs alone
+class UserAdmin(auth_admin.UserAdmin, RightsAdmin):  # type: ignore[type-arg]  # generic in the stubs alone
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     list_display = ("username", "email", "roles", "is_staff", "is_active", "last_login")
     list_filter = ("is_staff", "is_active", "groups")
+    filter_horizontal = ()
 
     @admin.display(description="rollen")
     def roles(self, user: User) -> str:
@@ -55,23 +83,62 @@ class UserAdmin(auth_admin.UserAdmin, StaffAdmin):  # type: ignore[type-arg]  # 
 
 
 @admin.register(Group)
-class GroupAdmin(auth_admin.GroupAdmin, StaffAdmin):
-    pass
+class GroupAdmin(auth_admin.GroupAdmin, RightsAdmin):
+    filter_horizontal = ()
+
+
+# Headings, confirmations and notices name a task as its list does.
+Task.__str__ = in_dutch
+Schedule.__str__ = in_dutch
+
+# What tasks count.
+COUNTED = {
+    "sessions": "gesprekken",
+    "messages": "berichten",
+    "days": "dagen",
+    "summarized": "samengevat",
+    "failed": "mislukt",
+    "left": "blijft over",
+}
 
 
 def _result(task: Task) -> str:
-    """What a task gave back, or what it failed of, in one line."""
-    return " ".join(str(task.result if task.result is not None else "–").split())[:200]
+    """What a task gave back in words, or what it failed of, without the way there."""
+    if isinstance(task.result, dict):
+        return ", ".join(f"{COUNTED.get(name, name)}: {value}" for name, value in task.result.items())
+    told = "–" if task.result is None else str(task.result)
+    # django-q2 puts one before the other.
+    return " ".join(told.partition(" : Traceback")[0].split())[:200]
 
 
 @admin.register(Success, Failure)
 class TaskAdmin(ReadOnlyAdmin):
     """What the worker did. A failure may be cleared away by who may delete it, or be tried again."""
 
-    list_display = ("func", "name", "started", "took", "short_result")
+    list_display = ("task", "started", "took", "short_result")
+    list_display_links = ("task",)
     search_fields = ("name", "func", "group")
-    fields = ("func", "name", "group", "started", "stopped", "took", "attempt_count", "args", "kwargs", "whole_result")
-    readonly_fields = fields
+    fields = (
+        "task",
+        "func",
+        "arguments",
+        "started",
+        "stopped",
+        "took",
+        "attempt_count",
+        "short_result",
+        "whole_result",
+    )
+    readonly_fields = ("task", "arguments", "took", "short_result", "whole_result")
+
+    @admin.display(description="taak", ordering="func")
+    def task(self, task: Task) -> str:
+        return in_dutch(task)
+
+    @admin.display(description="argumenten")
+    def arguments(self, task: Task) -> str:
+        named = [f"{name}={value!r}" for name, value in (task.kwargs or {}).items()]
+        return ", ".join([*map(repr, task.args or ()), *named]) or "–"
 
     @admin.display(description="duur", ordering="stopped")
     def took(self, task: Task) -> str:
@@ -81,9 +148,11 @@ class TaskAdmin(ReadOnlyAdmin):
     def short_result(self, task: Task) -> str:
         return _result(task)
 
-    @admin.display(description="resultaat")
+    @admin.display(description="volledig")
     def whole_result(self, task: Task) -> SafeString:
-        return format_html('<pre class="evi-pre">{}</pre>', "–" if task.result is None else str(task.result))
+        return format_html(
+            '<pre class="evi-pre" tabindex="0">{}</pre>', "–" if task.result is None else str(task.result)
+        )
 
     def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return StaffAdmin.has_delete_permission(self, request, obj)
@@ -105,10 +174,10 @@ def resubmit(model_admin: TaskAdmin, request: HttpRequest, queryset: models.Quer
 class ScheduleAdmin(StaffAdmin):
     """EVI registers its own schedules at every start; here one sees that they run, and when."""
 
-    list_display = ("in_dutch", "func", "schedule_type", "when_next", "last_result")
+    list_display = ("task", "schedule_type", "when_next", "last_result")
     search_fields = ("name", "func")
-    fields = ("name", "func", "schedule_type", "minutes", "cron", "repeats", "next_run", "last_result")
-    readonly_fields = ("name", "func", "last_result")
+    fields = ("task", "func", "schedule_type", "minutes", "cron", "repeats", "next_run", "last_result")
+    readonly_fields = ("task", "func", "last_result")
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[Schedule]:
         last = Task.objects.filter(id=models.OuterRef("task"))
@@ -122,8 +191,8 @@ class ScheduleAdmin(StaffAdmin):
         )
         return schedules
 
-    @admin.display(description="taak", ordering="name")
-    def in_dutch(self, schedule: Schedule) -> str:
+    @admin.display(description="taak", ordering="func")
+    def task(self, schedule: Schedule) -> str:
         return in_dutch(schedule)
 
     @admin.display(description="volgende keer", ordering="next_run")
@@ -144,6 +213,10 @@ class ScheduleAdmin(StaffAdmin):
 
 @admin.register(OrmQ)
 class QueueAdmin(ReadOnlyAdmin):
-    list_display = ("id", "func", "name", "lock")
-    fields = ("id", "func", "name", "args", "kwargs", "lock")
+    list_display = ("task", "lock")
+    fields = ("task", "func", "args", "kwargs", "lock")
     readonly_fields = fields
+
+    @admin.display(description="taak")
+    def task(self, waiting: OrmQ) -> str:
+        return IN_DUTCH.get(str(waiting.func()), str(waiting.name()))

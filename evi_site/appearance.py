@@ -7,7 +7,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.templatetags.static import static
-from django.urls import reverse_lazy
+from django.urls import reverse, reverse_lazy
 
 # Tailwind's slate and teal, and amber for what asks for attention.
 SLATE = {
@@ -42,8 +42,22 @@ def _may(permission: str) -> Callable[[HttpRequest], bool]:
     return lambda request: request.user.has_perm(permission)
 
 
+# Below the address of a list, and yet in the menu themselves.
+PAGES_OF_THEIR_OWN = ("cleanup/", "search/")
+
+
+def _is_open(page: str) -> Callable[[HttpRequest], bool]:
+    def is_open(request: HttpRequest) -> bool:
+        address = reverse(f"admin:{page}")
+        rest = request.path.removeprefix(address)
+        return request.path.startswith(address) and not rest.startswith(PAGES_OF_THEIR_OWN)
+
+    return is_open
+
+
 def _item(title: str, icon: str, page: str, permission: str) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{page}"), "permission": _may(permission)}
+    link = reverse_lazy(f"admin:{page}")
+    return {"title": title, "icon": icon, "link": link, "permission": _may(permission), "active": _is_open(page)}
 
 
 def _list(title: str, icon: str, model: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from uuid import UUID
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Group, Permission, User
 from django.db import connection
 from django.db.models.signals import pre_save
 from django.http import HttpResponse
@@ -39,6 +39,7 @@ from conversations.models import (
     Summary,
 )
 from conversations.openings import TurnRequest
+from conversations.schedules import IN_DUTCH, SCHEDULES
 from conversations.turns import run_turn
 
 pytestmark = pytest.mark.django_db
@@ -734,6 +735,15 @@ def test_a_key_gets_another_name_and_policy_but_never_another_client(admin_clien
 # Who may do what
 
 
+def test_a_message_tells_its_sources_and_what_took_its_place_in_words(admin_client: Client, session: Session) -> None:
+    by = say(session, "Wat is een ladder?")
+    answer = say(session, "Een trap [1].", Role.ASSISTANT, metadata={"citations": [{"document_title": "Ladders"}]})
+    Message.objects.filter(pk=answer.pk).update(superseded_by=by.pk)
+    page = text_of(admin_client.get(f"{MESSAGES}{answer.pk}/change/"))
+    assert ">Ladders</div>" in page
+    assert f'<a href="{MESSAGES}{by.pk}/change/">een andere vraag</a>' in page
+
+
 def test_admin_bears_its_name(admin_client: Client) -> None:
     assert "EVI-beheer" in text_of(admin_client.get("/admin/"))
 
@@ -947,6 +957,40 @@ def test_first_page_says_that_the_worker_does_nothing(admin_client: Client) -> N
     assert worker() == "Nog niet gezien"
     Schedule.objects.update(next_run=timezone.now() - timedelta(minutes=3))
     assert worker() == "Loopt niet"
+
+
+def test_first_page_does_not_count_all_that_waits_to_be_embedded(
+    admin_client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_messages(session, 4)
+    assert "0 uit de kennisbank, 4 uit gesprekken" in text_of(admin_client.get("/admin/"))
+    monkeypatch.setattr("conversations.admin.dashboard.MOST_COUNTED", 3)
+    assert "0 uit de kennisbank, meer dan 3 uit gesprekken" in text_of(admin_client.get("/admin/"))
+
+
+def test_every_task_has_a_name_in_dutch() -> None:
+    assert {schedule["func"] for schedule in SCHEDULES.values()} <= set(IN_DUTCH)
+
+
+def test_rights_are_told_in_words(admin_client: Client) -> None:
+    role = Group.objects.create(name="lezers")
+    page = text_of(admin_client.get(f"/admin/auth/group/{role.pk}/change/"))
+    assert "Gesprekken | gesprek: verwijderen" in page
+    assert "Can view" not in page
+
+
+@pytest.mark.parametrize("address", ["/admin/bestaat/niet/", "/bestaat-niet"])
+def test_an_address_that_leads_nowhere_says_so_in_dutch(admin_client: Client, address: str) -> None:
+    response = admin_client.get(address)
+    assert (response.status_code, "Niet gevonden" in response.content.decode()) == (404, True)
+
+
+@pytest.mark.parametrize(
+    "page", ["conversations/session/", "conversations/session/cleanup/", "agentbridge/document/search/"]
+)
+def test_menu_shows_one_place_at_a_time(admin_client: Client, page: str) -> None:
+    opened = re.findall(r'<a href="(/admin/[^"]+)" class="[^"]* active"', text_of(admin_client.get(f"/admin/{page}")))
+    assert opened == [f"/admin/{page}"]
 
 
 def test_first_page_takes_few_queries(

@@ -1,6 +1,8 @@
 """The chat page as people use it: in a real browser, on a real server, with the offline model or the stub."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 from agentbridge.ingest import load_sample
 from conversations.models import Message, Session
+from evi_site.environment import BASE_DIR
 from tests.chat_page import HAS_CHROMIUM, ChatTab, eventually, sign_in, stored_messages
 from tests.openwebui import launch_chromium
 from tests.stub_model import StubModel
@@ -349,6 +352,15 @@ class TestSessions:
         expect(tab.questions.first).to_have_text("Welke eisen gelden er voor heftrucks?")
         tab.page.locator("#search").fill("")
         expect(tab.page.locator("#sessions h2").first).not_to_have_text("In titels")
+
+    def test_search_marks_the_words_in_what_was_said(self, tab: ChatTab, evi: Site) -> None:
+        # A character that JavaScript counts as two stands before the word.
+        tab.ask("Hoort er bij een 🦺 ook een pikhouweel?")
+        embed = [sys.executable, "manage.py", "embed_messages"]
+        subprocess.run(embed, cwd=BASE_DIR, env=evi.environment, check=True)
+        tab.page.locator("#search").fill("pikhouweel")
+        snippet = tab.page.locator(".snippet", has_text="🦺")
+        expect(snippet.locator("mark")).to_have_text("pikhouweel")
 
     def test_an_unknown_session_leads_to_a_new_one(self, browser: Browser, evi: Site) -> None:
         tab = ChatTab(browser, evi.url)

@@ -52,7 +52,6 @@ class CleanupPages:
         context = {
             **self.admin_site.each_context(request),
             "title": "Opschonen",
-            "opts": self.opts,
             "doomed": preview.sessions and described(preview.sessions, preview.messages),
             "retention_days": settings.EVI.retention_days,
         }
@@ -65,7 +64,6 @@ class CleanupPages:
         context = {
             **self.admin_site.each_context(request),
             "title": "Opschonen",
-            "opts": self.opts,
             "run": run,
             "progress": progress_of(run),
         }

@@ -26,6 +26,8 @@ from conversations.schedules import in_dutch
 
 # A schedule may fire half a minute late; one that is later than this has no worker.
 LATE = timedelta(minutes=2)
+# After chats were taken in, or with another model, a million messages may wait to be embedded.
+MOST_COUNTED = 10_000
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,9 @@ def _next_cleanup() -> Tile:
     preview = retention.preview_cleanup()
     schedule = Schedule.objects.filter(func="conversations.tasks.cleanup_sessions").first()
     when = f"volgende keer {_moment(schedule.next_run)}" if schedule else "staat niet ingepland"
-    told = f"{counted(Message, preview.messages)}; {when}"
-    return Tile("Nu op te schonen", counted(Session, preview.sessions), told, _sessions(expiry="expired"))
+    sessions, messages = counted(Session, preview.sessions), counted(Message, preview.messages)
+    told = f"{sessions.partition(' ')[2]} met {messages}; {when}"
+    return Tile("Nu op te schonen", _number(preview.sessions), told, _sessions(expiry="expired"))
 
 
 def _charts(days: list[DailyFigures]) -> list[tuple[Chart, str]]:
@@ -181,9 +184,11 @@ def embedding_backlog() -> Tile:
     """What cannot be found by its meaning yet."""
     embedder = current_embedder()
     knowledge = sum(count_waiting(shelf, embedder=embedder) for shelf in SHELVES)
-    memory = remembering.backlog()
-    told = f"{_number(knowledge)} uit de kennisbank, {_number(memory)} uit gesprekken"
-    return Tile("Nog in te bedden", _number(knowledge + memory), told, reverse("admin:django_q_schedule_changelist"))
+    memory = remembering.backlog(most_messages=MOST_COUNTED)
+    more = "meer dan " if memory >= MOST_COUNTED else ""
+    told = f"{_number(knowledge)} uit de kennisbank, {more}{_number(memory)} uit gesprekken"
+    value = f"{more}{_number(knowledge + memory)}"
+    return Tile("Nog in te bedden", value.capitalize(), told, reverse("admin:django_q_schedule_changelist"))
 
 
 def _schedules() -> list[dict[str, Any]]:

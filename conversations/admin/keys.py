@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
+from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from unfold.widgets import UnfoldAdminTextInputWidget
 
 from agentbridge.staff import StaffAdmin
 from conversations.admin.base import staff
@@ -25,6 +27,7 @@ class ApiKeyAdmin(StaffAdmin):
     fields = ("name", "in_line", "client", "prefix", "created_at", "last_used_at")
     # Whose key it is stays: another client's sessions are not opened by a slip of the mouse.
     readonly_fields = ("client", "prefix", "created_at", "last_used_at")
+    formfield_overrides = {models.TextField: {"widget": UnfoldAdminTextInputWidget}}  # noqa: RUF012
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         # `manage.py create_api_key` makes them, and shows them once.

@@ -46,8 +46,11 @@ class MessageAdmin(ContentsAdmin):
     # Makes the search box appear; `get_search_results` does the searching.
     search_fields = ("content",)
     search_help_text = "Zoek op woorden, of op hun begin"
-    fields = ("session_link", "role", "status", "superseded_by", "created_at", "content", "metadata")
-    readonly_fields = fields
+    fieldsets = (
+        (None, {"fields": ("session_link", ("role", "status"), ("created_at", "replaced_by"), "content", "sources")}),
+        ("Technisch", {"fields": ("id", "metadata"), "classes": ("collapse",)}),
+    )
+    readonly_fields = ("session_link", "replaced_by", "sources")
 
     @admin.display(description="tekst")
     def excerpt(self, message: Message) -> str:
@@ -62,6 +65,18 @@ class MessageAdmin(ContentsAdmin):
         address = reverse("admin:conversations_session_change", args=[message.session_id])
         title = Truncator(message.session.title).chars(60) or str(message.session_id)[:8]
         return format_html('<a href="{}">{}</a>', address, title)
+
+    @admin.display(description="vervangen door")
+    def replaced_by(self, message: Message) -> SafeString | str:
+        if message.superseded_by is None:
+            return "–"
+        address = reverse("admin:conversations_message_change", args=[message.superseded_by])
+        return format_html('<a href="{}">een andere vraag</a>', address)
+
+    @admin.display(description="bronnen")
+    def sources(self, message: Message) -> str:
+        named = [str(each.get("document_title") or each.get("source") or "") for each in message.citations]
+        return ", ".join(filter(None, named)) or "–"
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Message], search_term: str

@@ -31,10 +31,23 @@ async function followCleanup(panel) {
       if (told.textContent !== progress.told) told.textContent = progress.told;
       bar.value = progress.percent;
       panel.dataset.finished = progress.finished ? "yes" : "no";
+      panel.querySelector("[data-until-finished]").hidden = progress.finished;
     } catch {
       // A server that starts again answers in a moment.
     }
   }
+}
+
+/** Unfold opens and closes its menu with an icon that only a mouse can reach. */
+function makeButton(icon) {
+  icon.tabIndex = 0;
+  icon.setAttribute("role", "button");
+  icon.setAttribute("aria-label", "Menu tonen of verbergen");
+  icon.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    icon.click();
+  });
 }
 
 document.addEventListener("click", (event) => {
@@ -52,4 +65,21 @@ document.addEventListener("DOMContentLoaded", () => {
     cell.dataset.label = label.charAt(0).toUpperCase() + label.slice(1);
   }
   document.querySelectorAll("[data-cleanup]").forEach(followCleanup);
+  for (const part of document.querySelectorAll("[data-simplebar]")) {
+    part.dataset.simplebarAriaLabel = part.id.startsWith("nav-") ? "Menu" : "Lijst";
+  }
+  document.getElementById("main")?.setAttribute("role", "main");
+  document.querySelectorAll("span[x-on\\:click^=sidebar]").forEach(makeButton);
+  // The two parts of a moment have a name each, which Unfold writes beside them and not in a label.
+  for (const part of document.querySelectorAll(".vDateField, .vTimeField")) {
+    if (!part.labels.length) part.setAttribute("aria-label", part.classList.contains("vDateField") ? "Datum" : "Tijd");
+  }
+});
+
+window.addEventListener("load", () => {
+  // What one types in to choose from many gets the name of what is chosen.
+  for (const field of document.querySelectorAll(".select2-search__field")) {
+    const chosen = field.closest(".select2")?.previousElementSibling;
+    field.setAttribute("aria-label", chosen?.labels?.[0]?.textContent.trim() || "Zoeken");
+  }
 });

@@ -169,8 +169,8 @@ export class Sidebar {
     list.replaceChildren(...(groups.length ? groups : [make("p", { class: "note", role: "status" }, say("nothingFound"))]));
   }
 
-  #found({ kind, id, session_id: sessionId, title, snippet }) {
-    const words = make("span", { class: "snippet" }, ...marked(snippet));
+  #found({ kind, id, session_id: sessionId, title, snippet, marks }) {
+    const words = make("span", { class: "snippet" }, ...marked(snippet, marks));
     const link = this.#link(sessionId, title || say("untitled"), { messageId: kind === "message" ? id : null, snippet: words });
     return make("li", { class: "session" }, link);
   }
@@ -201,5 +201,15 @@ function groupOf(session) {
 
 const midnight = (moment) => new Date(moment.getFullYear(), moment.getMonth(), moment.getDate()).getTime();
 
-/** The words that were found, between two asterisks as EVI marks them. */
-const marked = (snippet) => snippet.split(/\*\*(.+?)\*\*/s).map((piece, place) => (place % 2 ? make("mark", {}, piece) : piece));
+/** A snippet in which the words that were found stand out. EVI counts characters, and JavaScript halves of some. */
+function marked(snippet, marks) {
+  const characters = [...snippet];
+  const between = (from, to) => characters.slice(from, to).join("");
+  let at = 0;
+  const pieces = marks.flatMap(([from, to]) => {
+    const before = between(at, from);
+    at = to;
+    return [before, make("mark", {}, between(from, to))];
+  });
+  return [...pieces, between(at)];
+}
