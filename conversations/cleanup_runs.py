@@ -7,7 +7,7 @@ from functools import partial
 from uuid import UUID
 
 from django.contrib.auth.models import User
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F
 from django.utils import timezone
 from django_q.tasks import async_task
@@ -17,13 +17,17 @@ from conversations.models import CleanupRun
 
 # A run that began longer ago was lost with its worker.
 LOST_AFTER = timedelta(hours=2)
+# Any number that nothing else in this database locks.
+LOCK = 0x4556490003
 
 
 def start_cleanup(*, by: User) -> CleanupRun:
     """Hand a clean-up to the worker, or return the one that is under way."""
-    if running := current_run():
-        return running
-    with transaction.atomic():
+    with transaction.atomic(), connection.cursor() as cursor:
+        # Of two who start one at once, the second finds that of the first.
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+        if running := current_run():
+            return running
         run = CleanupRun.objects.create(
             started_by=by, expected_sessions=retention.preview_cleanup().sessions, asked_at=timezone.now()
         )

@@ -70,7 +70,7 @@ def preview_forgetting(*, owner_id: int | None, user_id: str) -> Receipt:
     sessions = Session.objects.for_owner(owner_id, user_id=user_id)
     # Those that come from a session and those that somebody wrote down.
     facts = Counter({FACTS: Fact.objects.for_owner(owner_id, user_id=user_id).count()})
-    return Receipt(_counted(sessions) | facts)
+    return Receipt(rows_of(sessions) | facts)
 
 
 def forget_person(
@@ -123,12 +123,12 @@ def _forget_batch(sessions: SessionQuerySet, facts: models.QuerySet[Fact], *, si
 def _delete(sessions: SessionQuerySet) -> tuple[Receipt, list[UUID]]:
     ids: list[UUID] = list(sessions.select_for_update().values_list("id", flat=True))
     doomed = Session.objects.filter(id__in=ids)
-    counts = _counted(doomed)
+    counts = rows_of(doomed)
     doomed.delete()
     return Receipt(counts), ids
 
 
-def _counted(sessions: SessionQuerySet) -> Counter[str]:
+def rows_of(sessions: SessionQuerySet) -> Counter[str]:
     """The sessions' rows, in every table that goes with a session or a message."""
     counts = Counter({Session._meta.db_table: sessions.count()})
     if not counts.total():

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import Func
 from django.utils import timezone
@@ -26,7 +27,7 @@ from django.utils.crypto import salted_hmac
 
 from conversations.errors import NotFoundError
 from conversations.limits import count
-from conversations.models import Action, AuditEntry, Handover, Session
+from conversations.models import Action, AuditEntry, FactSource, Handover, Session
 
 # 32 characters that nobody takes for one another: 8 of them are 40 bits.
 ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
@@ -70,9 +71,9 @@ def is_code(text: str) -> bool:
 
 
 def take_over(
-    code: str, *, owner_id: int | None, user_id: str, by: str, person: Mapping[str, str] | None = None
+    code: str, *, owner_id: int | None, user_id: str, by: User | str, person: Mapping[str, str] | None = None
 ) -> Session:
-    """The session that the code stands for, which is this person's from now on; `by` is where they use it."""
+    """The session that the code stands for, which is this person's from now on."""
     count(f"handover:{owner_id}", most=MOST_TRIES)
     session = _moved(_digest(_plain(code)), owner_id=owner_id, user_id=user_id, person=person or {}, by=by)
     if session is None:
@@ -81,7 +82,9 @@ def take_over(
 
 
 @transaction.atomic
-def _moved(digest: str, *, owner_id: int | None, user_id: str, person: Mapping[str, str], by: str) -> Session | None:
+def _moved(
+    digest: str, *, owner_id: int | None, user_id: str, person: Mapping[str, str], by: User | str
+) -> Session | None:
     offered = Handover.objects.open().filter(digest=digest)
     session = (
         Session.objects.filter(owner_id=owner_id, id__in=offered.values("session_id"))
@@ -100,6 +103,8 @@ def _moved(digest: str, *, owner_id: int | None, user_id: str, person: Mapping[s
 
 def _give(session: Session, *, user_id: str, person: Mapping[str, str]) -> None:
     if session.user_id != user_id:
+        # Whoever gives it away keeps what was remembered of them, whatever becomes of the session.
+        FactSource.objects.filter(message__session=session).delete()
         # What the other client told about its person is not about this one.
         others = session.metadata if isinstance(session.metadata, dict) else {}
         about: dict[str, Any] = {name: value for name, value in others.items() if name != "person"}
@@ -112,7 +117,6 @@ def _give(session: Session, *, user_id: str, person: Mapping[str, str]) -> None:
         user_id=session.user_id,
         external_id="",
         metadata=session.metadata,
-        updated_at=Func(function="clock_timestamp"),
         last_accessed=Func(function="clock_timestamp"),
     )
     session.refresh_from_db(fields=["updated_at", "last_accessed"])

@@ -16,7 +16,8 @@ from django.utils import timezone
 
 from conversations import handover
 from conversations.accounts import create_api_key
-from conversations.models import Action, AuditEntry, Handover, Message, Session
+from conversations.facts import propose
+from conversations.models import Action, AuditEntry, Fact, Handover, Message, Session
 
 pytestmark = pytest.mark.django_db
 
@@ -73,6 +74,17 @@ def test_what_was_told_about_the_one_person_is_not_kept_for_the_other(session: S
     take(offer(session, key), key)
     session.refresh_from_db()
     assert session.metadata == {"kept": 1}
+
+
+def test_what_is_remembered_of_the_one_person_stays_theirs_whatever_becomes_of_the_session(
+    session: Session, key: str
+) -> None:
+    question = session.messages.filter(role="user").first()
+    assert question
+    propose("Werkt op daken.", owner_id=session.owner_id, user_id="anna", question_id=question.id)
+    take(offer(session, key), key)
+    Session.objects.filter(id=session.id).delete()
+    assert [(fact.user_id, fact.sources.count()) for fact in Fact.objects.all()] == [("anna", 0)]
 
 
 def test_a_code_has_forty_bits_and_no_characters_that_look_alike() -> None:
@@ -153,7 +165,7 @@ def test_it_is_written_down_without_contents(session: Session, key: str) -> None
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.actor, entry.subject, entry.counts) == (
         Action.HANDED_OVER,
-        "API",
+        "client",
         str(session.id),
         {"messages": 4},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from django.apps import apps
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -17,13 +18,14 @@ from agentbridge.staff import ReadOnlyAdmin
 from conversations.models import Action, AuditEntry
 
 ABOUT_SESSIONS = {Action.OPENED, Action.PINNED, Action.EXPORTED}
+# What is counted that staff know by no page of the admin.
 NAMES = {
-    "sessions": ("gesprek", "gesprekken"),
-    "messages": ("bericht", "berichten"),
-    "summaries": ("samenvatting", "samenvattingen"),
-    "facts": ("feit", "feiten"),
-    "attachments": ("bijlage", "bijlagen"),
+    "message_embeddings": ("doorzoekbaar bericht", "doorzoekbare berichten"),
     "keys": ("sleutel", "sleutels"),
+    "approved": ("goedgekeurd", "goedgekeurd"),
+    "edited": ("gewijzigd", "gewijzigd"),
+    "forgotten": ("vergeten", "vergeten"),
+    "written": ("opgeschreven", "opgeschreven"),
 }
 
 
@@ -65,5 +67,7 @@ class AuditEntryAdmin(ReadOnlyAdmin):
 
 
 def _counted(name: str, number: object) -> str:
-    one, many = NAMES.get(name, (name, name))
+    models = apps.get_app_config("conversations").get_models()
+    known = {model._meta.db_table: (model._meta.verbose_name, model._meta.verbose_name_plural) for model in models}
+    one, many = (known | NAMES).get(name, (name, name))
     return f"{number} {one if number == 1 else many}"

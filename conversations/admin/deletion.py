@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef
+from conversations.forgetting import rows_of
+from conversations.models import Attachment, Fact, Session, Summary
 
-from conversations.models import Attachment, Fact, FactSource, Summary
+# What people made, and not what EVI keeps beside it.
+SHOWN = (Summary, Fact, Attachment)
 
 
 def goes_along(session_ids: Collection[UUID]) -> dict[str, int]:
     """How many rows of each kind the database deletes along, by their name; messages are counted by the sessions."""
-    said = FactSource.objects.filter(fact=OuterRef("pk"))
-    counts = {
-        Summary: Summary.objects.filter(session_id__in=session_ids).count(),
-        # Those that were said nowhere else.
-        Fact: Fact.objects.filter(
-            Exists(said.filter(message__session_id__in=session_ids)),
-            ~Exists(said.exclude(message__session_id__in=session_ids)),
-        ).count(),
-        Attachment: Attachment.objects.filter(session_id__in=session_ids).count(),
-    }
-    return {str(model._meta.verbose_name_plural): count for model, count in counts.items() if count}
+    rows = rows_of(Session.objects.filter(id__in=session_ids))
+    counts = {str(model._meta.verbose_name_plural): rows[model._meta.db_table] for model in SHOWN}
+    return {name: count for name, count in counts.items() if count}

@@ -61,7 +61,7 @@ def searched(queryset: QuerySet[Session], search_term: str, *, in_contents: bool
     for word in words:
         found = Q(user_id__icontains=word) | Q(external_id__icontains=word)
         if is_id(word):
-            found |= Q(id__startswith=word.lower())
+            found |= Q(pk__in=Session.objects.id_begins_with(word.lower()).values("pk"))
         if in_contents:
             found |= Q(title__icontains=word) | Q(pk__in=Session.objects.saying(word).values("pk"))
         matching = matching.filter(found)

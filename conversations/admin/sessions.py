@@ -10,7 +10,7 @@ from uuid import UUID
 from django.contrib import admin, messages
 from django.contrib.admin.actions import delete_selected
 from django.core.exceptions import PermissionDenied
-from django.db import models, transaction
+from django.db import models
 from django.db.models import QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -192,10 +192,8 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
         # Past the title that may have been taken off.
         delete_sessions(Session.objects.filter(pk=obj.pk), by=staff(request))
 
-    @transaction.atomic
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Session]) -> None:
-        record_each(Action.DELETED, by=staff(request), sessions=queryset)
-        queryset.delete()
+        delete_sessions(Session.objects.filter(pk__in=queryset.values("pk")), by=staff(request))
 
     @admin.action(permissions=["delete"], description="Verwijderen")
     def delete_selected(self, request: HttpRequest, queryset: QuerySet[Session]) -> HttpResponse | None:

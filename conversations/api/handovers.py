@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from conversations import handover
+from conversations.api.access import actor
 from conversations.api.chat import TextField
 from conversations.api.sessions import SESSION_ID, USER, SessionsAPIView, SessionSerializer
 from conversations.api.views import refusals
@@ -51,6 +52,9 @@ class HandoverView(SessionsAPIView):
         body = CodeSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         session = handover.take_over(
-            body.validated_data["code"], owner_id=self.caller.owner_id, user_id=self.caller.user_id, by="API"
+            body.validated_data["code"],
+            owner_id=self.caller.owner_id,
+            user_id=self.caller.user_id,
+            by=actor(self.caller),
         )
         return Response(SessionSerializer(session).data)

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 from django.conf import settings
-from django.db.models import Func
 from django.http import StreamingHttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -274,9 +273,7 @@ class SessionView(SessionsAPIView):
         changes.is_valid(raise_exception=True)
         if changes.validated_data:
             # A turn may be running: what the database keeps itself is not written back.
-            self.sessions().filter(id=self.session_id).update(
-                **changes.validated_data, updated_at=Func(function="clock_timestamp")
-            )
+            self.sessions().filter(id=self.session_id).update(**changes.validated_data)
         return Response(SessionSerializer(self.session()).data)
 
     @extend_schema(
