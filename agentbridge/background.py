@@ -34,6 +34,7 @@ TASKS = IN_JSON | IN_WORDS.keys()
 # Answers of several models, to be merged into one.
 MERGING = 'You have been provided with a set of responses from various models to the latest user query: "'
 END_OF_QUESTION = '"\n\nYour task is to synthesize these responses'
+ASKING = frozenset(["hoe", "wat", "how", "what"])
 MOST_TITLE_WORDS = 5
 MOST_TITLE_CHARS = 60
 # Whatever is pasted below it, the beginning of a question says what it is about.
@@ -141,8 +142,11 @@ def _by_rules(task: str, prompt: str) -> dict[str, Any]:
 def _title(question: str, *, language: str) -> str:
     """The question from its first word that says something."""
     words = WORD.findall(question[:MOST_ASKED_CHARS])
-    while words and words[0].casefold() in FILLERS:
-        del words[0]
+    begins = next((place for place, word in enumerate(words) if word.casefold() not in FILLERS), len(words))
+    if 0 < begins < len(words) and words[begins - 1].casefold() in ASKING:
+        # "Hoe hoog …" and "Wat kost …" say nothing without it.
+        begins -= 1
+    del words[:begins]
     del words[MOST_TITLE_WORDS:]
     while words and words[-1].casefold() in FILLERS:
         del words[-1]

@@ -346,7 +346,7 @@ class TestBackgroundCalls:
         assert Session.objects.values().get() == before
 
     def test_a_title_is_a_few_words_in_the_language_of_the_chat(self) -> None:
-        assert json.loads(task("title").text) == {"title": "Hoog mag een ladder"}
+        assert json.loads(task("title").text) == {"title": "Hoe hoog mag een ladder"}
 
     def test_the_next_questions_can_be_answered(self) -> None:
         asked = json.loads(task("follow_ups", "Een ladder heeft een stahoogte van ten hoogste 7,5 meter. [1]").text)
@@ -394,7 +394,7 @@ class TestBackgroundCalls:
 
     def test_the_title_becomes_the_sessions_title(self) -> None:
         turn("Hoe hoog mag een ladder zijn?")
-        task("title", until=lambda: Session.objects.get().title == "Hoog mag een ladder")
+        task("title", until=lambda: Session.objects.get().title == "Hoe hoog mag een ladder")
 
     def test_a_title_that_comes_before_its_chat_waits_for_it(self) -> None:
         async def both() -> None:
@@ -411,7 +411,7 @@ class TestBackgroundCalls:
                 await asyncio.sleep(0.05)
 
         asyncio.run(both())
-        assert Session.objects.get().title == "Hoog mag een ladder"
+        assert Session.objects.get().title == "Hoe hoog mag een ladder"
 
     def test_a_title_finds_its_chat_by_the_first_question_too(self) -> None:
         turn("Hoe hoog mag een ladder zijn?", headers={})
