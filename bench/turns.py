@@ -1,8 +1,12 @@
-"""What EVI adds to a model's own time: whole turns and first words, beside the same calls to the model itself."""
+"""What EVI adds to a model's own time: whole turns and first words, beside the same calls to the model itself.
+
+Once more while the worker makes findable what was said before, as fast as it can.
+"""
 
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,14 +19,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx
 from rich.table import Table
 
-from bench import Latency, Promise, console, make_tables, throwaway_cluster, verdict
+from bench import Latency, Promise, console, fill, make_tables, settle, throwaway_cluster, verdict
 from evi_site.environment import BASE_DIR
 from evi_site.postgres.base import embedded_cluster
 
 USERS = 20
+TURNS = 4
 # As long as a quick model takes.
 MODEL_SECONDS = 1
 WORDS = 20
+BUSY = "EVI, while the worker embeds"
 # One clock for the model and its reader, which are on one machine.
 clock = time.monotonic
 
@@ -62,26 +68,37 @@ class Crowd(ThreadingHTTPServer):
 
 def main() -> int:
     parser = ArgumentParser(description=__doc__, prog="python -m bench.turns")
-    parser.add_argument("--turns", type=int, default=20, help="how many each person takes")
-    turns = parser.parse_args().turns
+    parser.add_argument("--rounds", type=int, default=6, help="how often everybody talks (default: %(default)s)")
+    parser.add_argument("--backlog", type=int, default=100_000, help="how many messages are to be embedded meanwhile")
+    options = parser.parse_args()
     with throwaway_cluster(), model() as model_url:
         make_tables()
-        with evi(model_url) as url:
-            measured = {}
-            for name, base in (("the model itself", model_url), ("EVI", f"{url}/v1")):
-                asyncio.run(talk(base, turns=2))
-                measured[name] = asyncio.run(talk(base, turns=turns))
+        fill(messages=options.backlog, description="A backlog")
+        settle()
+        with evi(model_url) as url, worker() as embedding:
+            ways = {"the model itself": model_url, "EVI": f"{url}/v1", BUSY: f"{url}/v1"}
+            measured: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in ways}
+            # Each in its turn, so that a busy moment of the machine falls on all alike; the first round is to warm up.
+            for number in range(options.rounds + 1):
+                for name, base in ways.items():
+                    embedding.send_signal(signal.SIGCONT if name == BUSY else signal.SIGSTOP)
+                    times = asyncio.run(talk(base, turns=TURNS))
+                    for kept, more in zip(measured[name], times, strict=True):
+                        kept += more if number else []
     table = Table("at " + str(USERS) + " people", "turn median", "turn p95", "first word median", "first word p95")
     latencies = {name: (Latency.of(whole), Latency.of(first)) for name, (whole, first) in measured.items()}
     for name, (whole, first) in latencies.items():
         table.add_row(name, *(f"{one:.1f} ms" for one in (whole.median, whole.p95, first.median, first.p95)))
     console.print(table)
-    alone, through = latencies["the model itself"], latencies["EVI"]
+    alone, through, busy = latencies["the model itself"], latencies["EVI"], latencies[BUSY]
     return verdict(
         [
             Promise("a turn through EVI beside the model alone", through[0].median / alone[0].median, 1.25),
             Promise("what EVI adds to a turn", through[0].median - alone[0].median, 50, " ms"),
             Promise("what EVI adds to the first word", through[1].median - alone[1].median, 20, " ms"),
+            Promise(
+                "a turn while the worker embeds beside one while it rests", busy[0].median / through[0].median, 1.05
+            ),
         ]
     )
 
@@ -126,18 +143,10 @@ def model() -> Iterator[str]:
 
 @contextmanager
 def evi(model_url: str) -> Iterator[str]:
-    cluster = embedded_cluster()
-    assert cluster
     with ThreadingHTTPServer(("127.0.0.1", 0), Model) as probe:
         port = probe.server_port
-    variables = {
-        "DATABASE_URL": cluster.ensure_running().url("evi"),
-        "EVI_MODEL": "m",
-        "EVI_MODEL_BASE_URL": model_url,
-        "EVI_RATE_LIMIT": "1000000",
-    }
-    command = [sys.executable, "-m", "daphne", "-v", "0", "-p", str(port), "evi_site.asgi:application"]
-    process = subprocess.Popen(command, cwd=BASE_DIR, env={**os.environ, **variables})
+    variables = {"EVI_MODEL": "m", "EVI_MODEL_BASE_URL": model_url, "EVI_RATE_LIMIT": "1000000"}
+    process = start("-m", "daphne", "-v", "0", "-p", str(port), "evi_site.asgi:application", **variables)
     url = f"http://127.0.0.1:{port}"
     try:
         while True:
@@ -150,6 +159,23 @@ def evi(model_url: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+@contextmanager
+def worker() -> Iterator[subprocess.Popen[bytes]]:
+    process = start("-m", "django", "shell", "-v0", "-c", "from conversations import tasks; tasks.embed_messages()")
+    yield process
+    if process.poll() is not None:
+        raise SystemExit("All was embedded before the end: give it more with --backlog.")
+    process.kill()
+    process.wait()
+
+
+def start(*arguments: str, **variables: str) -> subprocess.Popen[bytes]:
+    cluster = embedded_cluster()
+    assert cluster
+    at = {"DATABASE_URL": cluster.ensure_running().url("evi")}
+    return subprocess.Popen([sys.executable, *arguments], cwd=BASE_DIR, env={**os.environ, **at, **variables})
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What people said becomes findable: the worker embeds it after the turn, a batch at a time."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -44,15 +45,27 @@ def backlog(*, thorough: bool = False, most_messages: int | None = None) -> int:
     return int(count)
 
 
-def make_findable(*, thorough: bool = False, on_batch: Callable[[int], object] = lambda stored: None) -> int:
+def make_findable(
+    *, thorough: bool = False, rests: bool = False, on_batch: Callable[[int], object] = lambda stored: None
+) -> int:
     """Embed what is not embedded yet, or not by the current model; how many texts that were.
 
     Every batch is committed, so what was done stays done. Only one process is at it; another one has nothing to do.
-    A `thorough` search looks at all messages, and not just at those since the last time.
+    A `thorough` search looks at all messages, and not just at those since the last time. Who `rests` does so after each
+    batch for as long as it took, and leaves those who are talking their half of the machine.
     """
     embedder = current_embedder()
+    started = time.monotonic()
+
+    def after_batch(stored: int) -> None:
+        nonlocal started
+        on_batch(stored)
+        if rests:
+            time.sleep(time.monotonic() - started)
+        started = time.monotonic()
+
     with advisory_lock(LOCK, wait=False) as is_ours:
-        return _embed_all(embedder, thorough=thorough, on_batch=on_batch) if is_ours else 0
+        return _embed_all(embedder, thorough=thorough, on_batch=after_batch) if is_ours else 0
 
 
 def _embed_all(embedder: Embedder, *, thorough: bool, on_batch: Callable[[int], object]) -> int:

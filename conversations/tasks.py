@@ -31,7 +31,7 @@ def answer_telegram() -> int:
 
 def embed_messages() -> int:
     """What was said since the last time becomes findable."""
-    return remembering.make_findable()
+    return remembering.make_findable(rests=True)
 
 
 def run_cleanup(run_id: str) -> None:
