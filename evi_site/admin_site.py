@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import update_wrapper
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from unfold.sites import UnfoldAdminSite
 
@@ -41,6 +41,10 @@ class EviAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # Unfold has no type
             return response
 
         return update_wrapper(with_policy, view)
+
+    def autocomplete_view(self, request: HttpRequest) -> HttpResponse:
+        # No page of EVI asks for it, and it names sessions by their titles to whoever may see their list.
+        raise Http404
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         response: HttpResponse = super().login(request, extra_context)

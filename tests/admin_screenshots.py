@@ -24,9 +24,10 @@ QUESTIONS = [
         "Valbeveiliging op een plat dak",
         "Wat zijn de vereisten voor valbeveiliging op een plat dak?",
         (
-            "Vanaf 2,5 meter is valbeveiliging verplicht. Kies eerst voor een leuning of hekwerk langs de dakrand; pas "
-            "als dat niet kan, is een harnas met een vanglijn en een ankerpunt toegestaan [1].\n\nWerk nooit alleen "
-            "als u een harnas gebruikt: iemand moet u binnen tien minuten kunnen redden [2]."
+            "Vanaf **2,5 meter** is valbeveiliging verplicht [1]:\n\n"
+            "1. eerst een leuning of hekwerk langs de dakrand;\n"
+            "2. pas als dat niet kan, een harnas met een vanglijn en een ankerpunt.\n\n"
+            "Werk nooit alleen als u een harnas gebruikt: iemand moet u binnen tien minuten kunnen redden [2]."
         ),
         ["werken-op-hoogte.md", "valbeveiliging.md"],
     ),

@@ -180,6 +180,10 @@ def test_a_session_is_searched_and_read_back_to_its_beginning(visit: Open, chose
     page.get_by_role("link", name="Toon eerdere berichten").click()
     expect(messages).to_have_count(chosen.messages.count())
     expect(page.get_by_role("link", name="Toon eerdere berichten")).to_have_count(0)
+    # Answers are set as their Markdown means, also those that came later.
+    expect(page.locator(".evi-message.assistant .evi-text:not([data-read])")).to_have_count(0)
+    expect(messages.nth(1).locator("strong", has_text="2,5 meter")).to_be_visible()
+    expect(page.get_by_text("**2,5 meter**")).to_have_count(0)
     replaced = page.get_by_text("2 vervangen berichten")
     hidden = page.get_by_text("Wat is valbeveiliging?", exact=True)
     expect(hidden).to_be_hidden()

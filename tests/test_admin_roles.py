@@ -34,6 +34,10 @@ from tests.test_turns import Site
 pytestmark = pytest.mark.django_db
 
 SECRET = "geheim-van-jan"
+# As a database tells of the row that it refused.
+FAILED = f"Failing row contains ({SECRET}) : Traceback …\npsycopg.errors.CheckViolation: ({SECRET})\n"
+# It names rows for a field of another model.
+NAMES_OF_SESSIONS = "/admin/autocomplete/?app_label=conversations&model_name=message&field_name=session&term="
 ROLES = ("EVI: kijker", "EVI: operator", "EVI: beheerder")
 # What looking at a page may add to.
 WATCHED = (Session, Message, Summary, Fact, ApiKey, User, Group, Document, Product, Schedule, Task, OrmQ)
@@ -118,7 +122,7 @@ def world(django_db_setup: None, django_db_blocker: Any, database_url: str) -> I
             Product.objects.create(sku="x", name="x", category="x", description="x", content_hash="x"),
             Schedule.objects.create(name="x", func="x.y"),
             Success.objects.create(id="1", name="x", success=True, **times),
-            Failure.objects.create(id="2", name="y", success=False, **times),
+            Failure.objects.create(id="2", name="y", success=False, result=FAILED, **times),
             OrmQ.objects.create(key="evi", payload="x"),
             AuditEntry.objects.record("opened", by="x", subject=str(session.pk)),  # type: ignore[arg-type]
             CleanupRun.objects.create(expected_sessions=1, finished_at=session.created_at),
@@ -178,7 +182,7 @@ def test_staff_without_a_role_sees_no_row(world: World) -> None:
 @pytest.mark.parametrize("role", ROLES[:2])
 def test_hidden_contents_are_nowhere(world: World, role: str) -> None:
     with world.client(role) as client:
-        for address in [*world.addresses(), "/admin/search/?s=geheim"]:
+        for address in [*world.addresses(), "/admin/search/?s=geheim", NAMES_OF_SESSIONS]:
             if "logout" not in address:
                 assert SECRET not in client.get(address).text, address
 
@@ -191,6 +195,13 @@ def test_hidden_contents_are_not_in_exports_and_confirmations(world: World, role
             response = client.post(sessions, data={"action": action, "_selected_action": str(world.session.pk)})
             assert SECRET not in response.text
         assert client.get(f"{sessions}{world.session.pk}/export/json/").status_code == 403
+
+
+def test_a_hidden_failure_still_says_what_kind_it_is(world: World) -> None:
+    failures = "/admin/django_q/failure/"
+    with world.client(ROLES[1]) as operator:
+        for address in (failures, f"{failures}2/change/"):
+            assert "psycopg.errors.CheckViolation" in operator.get(address).text
 
 
 def test_hidden_words_are_not_found(world: World) -> None:

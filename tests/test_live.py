@@ -389,7 +389,9 @@ class TestPages:
         chat.send(type="ask", id=str(uuid4()), text="two", session_id=session_id)
         chat.until("done")
         restarted.start()
-        expect(conversation.locator(".evi-text")).to_have_text(["one", "You said: one", "two", "You said: two"])
+        # The longer a server is away, the longer the page waits before it tries again.
+        said = ["one", "You said: one", "two", "You said: two"]
+        expect(conversation.locator(".evi-text")).to_have_text(said, timeout=40_000)
         page.context.close()
         chat.close()
 

@@ -98,7 +98,6 @@
       if (message.status !== "complete") {
         header.append(" ", element("span", { class: "evi-state evi-warn", text: message.status_label }));
       }
-      text.style.whiteSpace = "pre-wrap";
       text.textContent = message.content;
       if (message.citations.length) {
         const sources = message.citations.map((title) => element("li", { text: title }));
@@ -116,7 +115,6 @@
         // Read out when it is whole, and not piece by piece.
         answer.item.setAttribute("aria-busy", "true");
         answer.header.append(" ", element("span", { class: "evi-state", text: "antwoordt nu …" }));
-        answer.text.style.whiteSpace = "pre-wrap";
         growing.set(id, answer);
       }
       if (at === 0) answer.text.textContent = text;
