@@ -51,7 +51,7 @@ class Question:
     """What is asked, with all that came along."""
 
     text: str
-    images: tuple[Image, ...] = ()
+    images: Sequence[Image] = ()
     # Files by name, and as much of their text as the client handed over.
     files: tuple[str, ...] = ()
     attached_text: str = ""

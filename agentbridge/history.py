@@ -42,7 +42,7 @@ class HistoryItem:
 
     role: str
     content: str
-    images: tuple[Image, ...] = ()
+    images: Sequence[Image] = ()
 
 
 def to_model_messages(items: Iterable[HistoryItem]) -> list[ModelMessage]:

@@ -24,6 +24,7 @@ from conversations.errors import (
     EviError,
     NotAuthenticatedError,
     NotFoundError,
+    OwnFaultError,
     TooManyRequestsError,
 )
 from conversations.frames import Ask, Authenticate, Cancel, Frame, Resume, Telling, error_frame, id_in, read_frame
@@ -166,7 +167,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             await self._refuse(error, about=about)
         except Exception:
             logger.exception("A turn could not be told")
-            await self._refuse(EviError("Something went wrong on EVI's side. Please try again."), about=about)
+            await self._refuse(OwnFaultError(), about=about)
         # Whoever cancels this has taken the question over.
         self.asked.pop(about, None)
 

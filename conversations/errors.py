@@ -22,6 +22,13 @@ class EviError(Exception):
         return self.code.replace("_", " ").capitalize()
 
 
+class OwnFaultError(EviError):
+    """What nobody expected; the log says more."""
+
+    def __init__(self) -> None:
+        super().__init__("Something went wrong on EVI's side. Please try again.")
+
+
 class BadRequestError(EviError):
     status = 400
     code = "invalid_request"

@@ -38,7 +38,7 @@ class TurnRequest:
     """One question, and everything that decides where it belongs."""
 
     prompt: str
-    images: tuple[Image, ...] = ()
+    images: Sequence[Image] = ()
     # What came along with the question: files by name, and as much of their text as the client hands over.
     files: tuple[str, ...] = ()
     attached_text: str = ""
@@ -290,6 +290,8 @@ def open_unstored(request: TurnRequest) -> Opening:
     """A turn of which nothing is kept: the request is all there is."""
     history = request.history
     recent = history[-settings.EVI.context_messages :] if settings.EVI.context_messages else ()
+    if not settings.EVI.model_sees_images:
+        recent = tuple(replace(item, images=()) for item in recent)
     unfinished = Unfinished(history[-1].content) if request.continues else None
     return opening_of(request, recent, unfinished=unfinished)
 

@@ -27,6 +27,7 @@ from conversations.errors import (
     ModelFailedError,
     ModelTimeoutError,
     ModelUnavailableError,
+    OwnFaultError,
 )
 from conversations.farewell import PATIENCE_SECONDS
 from conversations.live import announcer
@@ -206,7 +207,7 @@ class Turn:
         except Exception:
             # Whatever it is, nobody waits for an end that does not come.
             logger.exception("A turn was not stored")
-            self._emit(EviError("Something went wrong on EVI's side. Please try again."))
+            self._emit(OwnFaultError())
         except asyncio.CancelledError:
             # Somebody may have come to listen in the last moment.
             self._emit(BrokenOffError())
@@ -245,7 +246,7 @@ class Turn:
             # EVI's own fault. The question has its end all the same, and the next one does not wait for it.
             logger.exception("A turn failed")
             await self._store(self.said, status=Status.FAILED, metadata={"error": type(error).__name__})
-            raise EviError("Something went wrong on EVI's side. Please try again.") from error
+            raise OwnFaultError() from error
         assert answer
         reply = Reply(
             session_id=self.opening.session_id,

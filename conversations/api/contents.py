@@ -3,9 +3,12 @@
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import unescape
 from itertools import zip_longest
+from typing import overload
 from urllib.parse import unquote_to_bytes
 
 from pydantic import BaseModel, field_validator
@@ -49,21 +52,44 @@ class Part(BaseModel):
         return "" if value is None else value
 
 
+class ImagesAsSent(Sequence[Image]):
+    """Images that are read when somebody looks at them: most are sent again with every turn, and nobody does."""
+
+    def __init__(self, urls: Sequence[str], names: Sequence[str]) -> None:
+        self._urls = urls
+        self._names = names
+
+    @cached_property
+    def _images(self) -> tuple[Image, ...]:
+        named = zip_longest(self._urls, self._names[: len(self._urls)], fillvalue="")
+        return tuple(read_image(url, name=name) for url, name in named)
+
+    def __len__(self) -> int:
+        return len(self._urls)
+
+    @overload
+    def __getitem__(self, index: int) -> Image: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Image]: ...
+
+    def __getitem__(self, index: int | slice) -> Image | Sequence[Image]:
+        return self._images[index]
+
+
 @dataclass(frozen=True)
 class Contents:
     """What a person said, and what came along with it."""
 
     text: str
-    # As they came: most of them are sent again with every turn, and never looked at.
     image_urls: tuple[str, ...] = ()
     image_names: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     attached_text: str = ""
 
     @property
-    def images(self) -> tuple[Image, ...]:
-        named = zip_longest(self.image_urls, self.image_names[: len(self.image_urls)], fillvalue="")
-        return tuple(read_image(url, name=name) for url, name in named)
+    def images(self) -> Sequence[Image]:
+        return ImagesAsSent(self.image_urls, self.image_names) if self.image_urls else ()
 
 
 def read_contents(content: str | list[Part] | None) -> Contents:

@@ -23,7 +23,14 @@ from conversations.api.contents import Contents, Part, read_contents
 from conversations.api.openwebui import Extras, Thread, source_of, task_of, thread_of
 from conversations.background import performed
 from conversations.branches import spoken
-from conversations.errors import BadRequestError, DatabaseAwayError, EviError, NotFoundError, UnsupportedMediaTypeError
+from conversations.errors import (
+    BadRequestError,
+    DatabaseAwayError,
+    EviError,
+    NotFoundError,
+    OwnFaultError,
+    UnsupportedMediaTypeError,
+)
 from conversations.openings import TurnRequest
 from conversations.turns import Delta, Event, Progress, Reply, Started, reply_of, run_turn, stream_turn
 
@@ -132,6 +139,10 @@ def openai_errors(view: View) -> View:
         except (OperationalError, InterfaceError):
             logger.exception("The database is away")
             refused = DatabaseAwayError()
+        except Exception:
+            # A page of HTML would be of no use to a program.
+            logger.exception("A request failed")
+            refused = OwnFaultError()
         return JsonResponse(error_body(refused), status=refused.status, headers=refused.headers)
 
     return wrapped
