@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, transaction
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, ValidationError
 
-from conversations.branches import Branch, follow, spoken
+from conversations.branches import with_hashes
 from conversations.models import (
     SENSIBLE_TIMES,
     Channel,
@@ -168,22 +168,18 @@ def _take_in(archive: Archive) -> bool:
         created_at=about.created_at,
         expires_at=about.expires_at,
     )
-    # By their hashes clients that replay their threads find them again.
-    end = Branch.of((), owner_id=session.owner_id, user_id=session.user_id).root
-    rows = []
-    for said in archive.messages:
-        end = follow(end, said.role, said.content) if spoken(said.content) else end
-        rows.append(
-            Message(
-                id=said.id,
-                session=session,
-                role=said.role,
-                content=said.content,
-                status=said.status,
-                metadata=without_unstorable(said.metadata),
-                created_at=said.created_at,
-                branch_hash=end if spoken(said.content) else None,
-            )
+    thread = (
+        Message(
+            id=said.id,
+            session=session,
+            role=said.role,
+            content=said.content,
+            status=said.status,
+            metadata=without_unstorable(said.metadata),
+            created_at=said.created_at,
         )
+        for said in archive.messages
+    )
+    rows = with_hashes(thread, owner_id=session.owner_id, user_id=session.user_id)
     Message.objects.bulk_create(rows, batch_size=BATCH)
     return True

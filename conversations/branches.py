@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
@@ -80,6 +80,15 @@ def without_reasoning(text: str, *, folded: Collection[str] = ("reasoning",)) ->
 def follow(before: UUID, role: str, text: str) -> UUID:
     """The hash of a branch with one more message."""
     return _hash(before.bytes + f"{role}\0{spoken(text)}".encode(errors="replace"))
+
+
+def with_hashes(thread: Iterable[Message], *, owner_id: int | None, user_id: str) -> Iterator[Message]:
+    """Messages that are to be stored as a whole thread, so that a client which replays it finds it again."""
+    end = Branch.of((), owner_id=owner_id, user_id=user_id).root
+    for message in thread:
+        if spoken(message.content):
+            message.branch_hash = end = follow(end, message.role, message.content)
+        yield message
 
 
 def find_thread(branch: Branch, *, question: str, owner_id: int | None, user_id: str) -> UUID | None:

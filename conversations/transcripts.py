@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils import timezone, translation
 from django.utils.formats import date_format
 
+from conversations.branches import with_hashes
 from conversations.models import Channel, Message, Role, Session, Status
 
 VERSION = 1
@@ -121,20 +122,18 @@ def import_json(data: Mapping[str, Any], *, owner_id: int | None, user_id: str) 
         pinned=about.get("pinned", False),
         created_at=about.get("created_at") or timezone.now(),
     )
-    Message.objects.bulk_create(
-        (
-            Message(
-                session=session,
-                role=said["role"],
-                content=said["content"],
-                status=said["status"],
-                metadata=said["metadata"],
-                created_at=said["created_at"],
-            )
-            for said in data["messages"]
-        ),
-        batch_size=BATCH,
+    thread = (
+        Message(
+            session=session,
+            role=said["role"],
+            content=said["content"],
+            status=said["status"],
+            metadata=said["metadata"],
+            created_at=said["created_at"],
+        )
+        for said in data["messages"]
     )
+    Message.objects.bulk_create(with_hashes(thread, owner_id=owner_id, user_id=user_id), batch_size=BATCH)
     return Session.objects.select_related("summary").get(id=session.id)
 
 

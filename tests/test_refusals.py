@@ -195,6 +195,8 @@ def test_the_models_are_listed_as_openai_does() -> None:
 
 def test_what_nobody_foresaw_is_told_to_programs_in_json(settings: Settings) -> None:
     limits(settings, model="no-such-provider:model")
-    status, said, _ = post("/v1/chat/completions", question("### Task:\nGenerate a title"), HTTP_X_TASK="title_generation")
+    status, said, _ = post(
+        "/v1/chat/completions", question("### Task:\nGenerate a title"), HTTP_X_TASK="title_generation"
+    )
     assert (status, said["error"]["type"]) == (500, "server_error")
     assert "Please try again" in said["error"]["message"]

@@ -20,8 +20,10 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
+from agentbridge.history import HistoryItem
 from conversations.api import openai
 from conversations.models import ApiKey, Message, Session
+from conversations.openings import TurnRequest, open_turn
 
 pytestmark = pytest.mark.django_db
 
@@ -614,6 +616,11 @@ class TestImport:
         session = Session.objects.get(id=made["id"])
         assert session.owner == User.objects.get(username="other")
         assert (session.user_id, session.external_id) == ("anna", "")
+
+    def test_a_client_that_replays_it_goes_on_in_it(self) -> None:
+        _, made, _ = call("POST", "/api/sessions/import", document(message("hallo"), message("dag", role="assistant")))
+        history = (HistoryItem("user", "hallo"), HistoryItem("assistant", "dag"))
+        assert str(open_turn(TurnRequest("en nu?", history=history, is_whole_thread=True)).session_id) == made["id"]
 
     def test_it_counts_as_used_now(self) -> None:
         _, made, _ = call("POST", "/api/sessions/import", document(message(), last_accessed="2020-01-01T00:00:00Z"))

@@ -13,7 +13,10 @@ from conversations.models import Session
 
 
 class Command(BaseCommand):
-    help = "Write sessions to files, one for each, or with --to - as lines of JSON; import_sessions takes them in."
+    help = (
+        "Write sessions to files, one for each, or with --to - as lines of JSON; import_sessions takes them in. What "
+        "was said is in them; images, left branches, summaries and facts are not: pg_dump keeps everything."
+    )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--owner", metavar="CLIENT", help="only those of this client")
