@@ -19,7 +19,7 @@ from psycopg.sql import SQL
 from agentbridge import embeddings, indexing, retrieval
 from agentbridge.database import prepared
 from agentbridge.evaluation import Evaluation, evaluate, load
-from agentbridge.lexical import words
+from agentbridge.lexical import understand, words
 from agentbridge.models import Chunk, Document, Product, Threshold, Word
 from agentbridge.retrieval import make_searchable, search_guidelines, search_products
 
@@ -180,6 +180,25 @@ def test_a_norm_that_is_not_there_is_not_another_norm(guidelines: None) -> None:
 @pytest.mark.parametrize("query", ["rugklachten door tillen", "RUGKLACHTEN DOOR TILLEN", "Knieen buigen", "knieën"])
 def test_case_and_accents_do_not_matter(query: str, guidelines: None) -> None:
     assert titles(query)[0] == "Tillen"
+
+
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [
+        ("valbeveilging", "Valbeveiliging"),
+        ("rolstijger", "Rolsteigers"),
+        ("rugklahcten", "Tillen"),
+        ("chemikaliën", "Gevaarlijke stoffen"),
+        ("vangnett", "Vangnetten"),
+    ],
+)
+def test_a_slip_of_the_finger_finds_what_was_meant(query: str, title: str, guidelines: None) -> None:
+    assert titles(query)[:1] == [title]
+
+
+@pytest.mark.parametrize("query", ["lopen", "kracht", "onderzoek", "spoel", "valuta"])
+def test_another_word_is_no_slip_of_the_finger(query: str, guidelines: None) -> None:
+    assert not understand(query).corrections
 
 
 def test_what_is_meant_is_found_without_its_words(guidelines: None) -> None:
