@@ -105,6 +105,13 @@ def current_embedder() -> Embedder:
     return embedder_for(evi.embedding_model, base_url=evi.embedding_base_url, api_key=evi.embedding_api_key)
 
 
+def warm_up() -> threading.Thread:
+    """Load the weights of the bundled model aside, so that the first who asks does not wait for them."""
+    thread = threading.Thread(target=lambda: embedder_for(BUNDLED).embed(["hallo"]), name="warming up", daemon=True)
+    thread.start()
+    return thread
+
+
 def readable(text: str) -> str:
     """The text without what has no place in UTF-8 or in PostgreSQL."""
     return text.encode(errors="ignore").decode().replace("\0", " ")
