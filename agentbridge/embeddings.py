@@ -54,10 +54,14 @@ class BundledEmbedder:
         # It loads its weights at the first call, without a lock of its own.
         self._lock = threading.Lock()
 
+        self.is_loaded = False
+
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         # It knows fewer words in capitals, and a question in capitals means the same.
         with self._lock:
-            return list(self._encoder.encode([readable(text).lower() for text in texts]))
+            vectors = list(self._encoder.encode([readable(text).lower() for text in texts]))
+            self.is_loaded = True
+        return vectors
 
 
 class RemoteEmbedder:
@@ -103,13 +107,6 @@ os.register_at_fork(after_in_child=embedder_for.cache_clear)
 def current_embedder() -> Embedder:
     evi = settings.EVI
     return embedder_for(evi.embedding_model, base_url=evi.embedding_base_url, api_key=evi.embedding_api_key)
-
-
-def warm_up() -> threading.Thread:
-    """Load the weights of the bundled model aside, so that the first who asks does not wait for them."""
-    thread = threading.Thread(target=lambda: embedder_for(BUNDLED).embed(["hallo"]), name="warming up", daemon=True)
-    thread.start()
-    return thread
 
 
 def readable(text: str) -> str:

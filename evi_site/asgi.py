@@ -8,16 +8,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "evi_site.settings")
 # It sets Django up, which what is imported below needs.
 http = get_asgi_application()
 
-from django.conf import settings  # noqa: E402
-
-from agentbridge import embeddings, offline  # noqa: E402
+from agentbridge.warming import warm_up  # noqa: E402
 from conversations.live import announcer  # noqa: E402
 from conversations.routing import websocket_urlpatterns  # noqa: E402
 
 router = ProtocolTypeRouter({"http": http, "websocket": URLRouter(websocket_urlpatterns)})
 
-if settings.EVI.embedding_model == embeddings.BUNDLED or settings.EVI.model == offline.NAME:
-    embeddings.warm_up()
+warm_up()
 
 
 async def application(scope: dict[str, object], receive: object, send: object) -> None:

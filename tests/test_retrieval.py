@@ -22,6 +22,7 @@ from agentbridge.evaluation import Evaluation, evaluate, load
 from agentbridge.lexical import understand, words
 from agentbridge.models import Chunk, Document, Product, Threshold, Word
 from agentbridge.retrieval import make_searchable, search_guidelines, search_products
+from agentbridge.warming import warm_up
 
 DATA = Path(__file__).parent / "data"
 
@@ -500,6 +501,15 @@ def test_many_threads_share_a_model_over_http(stub_embeddings: StubEmbeddings) -
     with ThreadPoolExecutor(8) as threads:
         vectors = list(threads.map(lambda n: embedder.embed([f"tekst {n}"]), range(40)))
     assert {len(vector) for [vector] in vectors} == {64}
+
+
+def test_the_weights_are_there_before_anybody_asks() -> None:
+    embeddings.embedder_for.cache_clear()
+    warm_up().join()
+    bundled = embeddings.embedder_for(embeddings.BUNDLED)
+    assert embeddings.embedder_for.cache_info().hits == 1
+    assert isinstance(bundled, embeddings.BundledEmbedder)
+    assert bundled.is_loaded
 
 
 def test_the_bundled_model_loads_once_for_many_threads() -> None:
