@@ -96,7 +96,7 @@ class KnowledgeAdmin(StaffAdmin):
 
     @admin.display(description="stand", ordering="retired_at")
     def state(self, row: Any) -> str:
-        return "vervallen" if row.retired_at else "actueel"
+        return "ingetrokken" if row.withdrawn else "vervallen" if row.retired_at else "actueel"
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
         """Take in files, with the function that the command has."""
@@ -142,12 +142,9 @@ class KnowledgeAdmin(StaffAdmin):
 
     @admin.action(permissions=["change"], description="Selectie laten vervallen")
     def retire(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
-        is_in_folder = queryset.exclude(origin__startswith="upload/").exists()
-        text = f"{counted(queryset.model, retire(queryset))} vervallen: EVI gebruikt dit niet meer in antwoorden."
+        retired = counted(queryset.model, retire(queryset, by_hand=True))
+        text = f"{retired} vervallen: EVI gebruikt dit niet meer, ook niet als de map weer wordt ingelezen."
         self.message_user(request, text, messages.SUCCESS)
-        if is_in_folder:
-            text = "Staat het bestand nog in een map die wordt ingelezen, dan maakt het volgende inlezen dit ongedaan."
-            self.message_user(request, text, messages.WARNING)
 
     @admin.action(permissions=["change"], description="Selectie weer actueel maken")
     def revive(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:

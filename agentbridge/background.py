@@ -15,7 +15,8 @@ from agentbridge import offline, retrieval
 from agentbridge.citations import MARKER, without_markers
 from agentbridge.database import in_database
 from agentbridge.history import HistoryItem
-from agentbridge.understanding import WORD, Intent, language_of, understand
+from agentbridge.patterns import WORD
+from agentbridge.understanding import Intent, language_of, understand
 from agentbridge.words import FILLERS
 
 logger = logging.getLogger(__name__)

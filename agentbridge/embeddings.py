@@ -59,10 +59,14 @@ class BundledEmbedder:
         # It loads its weights at the first call, without a lock of its own.
         self._lock = threading.Lock()
 
+        self.is_loaded = False
+
     def embed(self, texts: Sequence[str]) -> list[Vector]:
         # It knows fewer words in capitals, and a question in capitals means the same.
         with self._lock:
-            return list(self._encoder.encode([readable(text).lower() for text in texts]))
+            vectors = list(self._encoder.encode([readable(text).lower() for text in texts]))
+            self.is_loaded = True
+        return vectors
 
 
 class RemoteEmbedder:

@@ -14,10 +14,13 @@ from django.utils.text import Truncator
 from agentbridge.chunks import sentences
 from agentbridge.citations import WRITTEN, without_markers
 from agentbridge.embeddings import BUNDLED, Vector, embedder_for
+from agentbridge.patterns import WORD
+from agentbridge.phrases import OTHER_LANGUAGES, PHRASES
+from agentbridge.relevance import NO_SUBJECT, in_own_language, is_coincidence, mentions, stems
 from agentbridge.synonyms import official_words
 from agentbridge.tools import Guideline, Product, Remembered
-from agentbridge.understanding import WORD, Understanding
-from agentbridge.words import ASPECTS, FILLERS
+from agentbridge.understanding import Understanding
+from agentbridge.words import ASPECTS
 
 # Most of an answer comes from one source, so that it reads as a whole; others add what they say better.
 MOST_FROM_THE_BEST = 4
@@ -38,126 +41,7 @@ NUMBER_BONUS = 0.1
 NUMBER = re.compile(
     r"\d|\b(één|twee|drie|vier|vijf|half|jaarlijks|maandelijks|wekelijks|yearly|monthly|weekly|twice)\b", re.IGNORECASE
 )
-# Half of what the sample's own questions reach; and what none of them reaches without a word of its subject.
-WEAK = 0.3
-FAIR = 0.45
-HALF = 0.5
-STEM = 6
 STEP = re.compile(r"\s*\d+[.)] ")
-
-PHRASES = {
-    "nl": {
-        "greeting": "Hallo! Ik ben EVI. Waarmee kan ik u helpen op het gebied van veilig en gezond werken?",
-        "thanks": "Graag gedaan. Hebt u nog een vraag over veilig en gezond werken?",
-        "who": (
-            "Ik ben EVI, een assistent voor veilig en gezond werken. Ik zoek in richtlijnen en producten, en noem bij "
-            "elk antwoord de bron. Vraag me bijvoorbeeld naar {subjects}."
-        ),
-        "who_empty": (
-            "Ik ben EVI, een assistent voor veilig en gezond werken. Mijn kennisbank is nog leeg: vraag de beheerder "
-            "om richtlijnen in te lezen."
-        ),
-        "unclear_empty": (
-            "Mijn kennisbank is nog leeg, dus ik kan nog geen vragen beantwoorden. Kunt u de beheerder vragen om "
-            "richtlijnen in te lezen?"
-        ),
-        "nothing": (
-            "Daarover heb ik niets gevonden in mijn kennisbank, dus daar kan ik u niet mee helpen. Ik beantwoord "
-            "vragen over veilig en gezond werken, zoals werken op hoogte, tillen of gevaarlijke stoffen."
-        ),
-        "no_products": "Ik heb in het assortiment geen product gevonden dat daarbij past.",
-        "no_more": "Meer dan dit staat er niet over in mijn kennisbank. Hebt u een vraag over een onderdeel ervan?",
-        "products": "Deze producten passen daarbij:",
-        "fits": "Past bij {subjects}.",
-        "on_request": "prijs op aanvraag",
-        "costs": "**{name}** kost {price}.",
-        "price_on_request": "De prijs van **{name}** is op aanvraag.",
-        "which": "Waarover gaat uw vraag: {subjects}?",
-        "unclear": "Over welk onderwerp gaat uw vraag? Ik weet bijvoorbeeld iets over {subjects}. Wat wilt u weten?",
-        "broken": "Ik kan op dit moment niet in de kennisbank zoeken. Probeer het over een minuut nog eens.",
-        "foreign": "Hierover heb ik alleen een Engelse bron:",
-        "urgent": "Is er direct gevaar of is iemand gewond, bel dan 112 en waarschuw de BHV.",
-        "unseen": "Ik kan afbeeldingen niet bekijken, dus ik ga alleen uit van uw tekst.",
-        "image_alone": "Ik kan afbeeldingen niet bekijken. Kunt u uw vraag in woorden stellen?",
-        "unread": "Ik kan {name} niet openen, dus ik ga alleen uit van uw vraag.",
-        "remember_proposed": (
-            "Ik heb voorgesteld om te onthouden: “{name}”. Zodra dat is goedgekeurd, houd ik er rekening mee."
-        ),
-        "remember_known": "“{name}” staat al bij wat ik van u onthoud, of wacht op goedkeuring.",
-        "remember_refused": "Dat kan ik niet onthouden. Vertel in één korte zin iets over uzelf of uw werk.",
-        "not_remembered": "In dit gesprek kan ik niets onthouden, want er wordt niets van bewaard.",
-        "about_person": "Dit is wat ik van u onthoud:",
-        "about_nobody": (
-            "Ik heb nog niets over u onthouden. Zeg bijvoorbeeld “Onthoud dat ik in de bouw werk”; na goedkeuring "
-            "houd ik er rekening mee."
-        ),
-        "said_user": "Op {date} zei u: “{text}”",
-        "said_assistant": "Op {date} antwoordde ik: “{text}”",
-        "said_fact": "Onthouden is: {text}",
-        "said_summary": "Het gesprek van {date} ging hierover: {text}",
-        "never_said": "Daarover heb ik in onze eerdere gesprekken niets gevonden.",
-        "no_past": "We hebben nog niet eerder met elkaar gesproken.",
-        "and": "en",
-        "or": "of",
-    },
-    "en": {
-        "greeting": "Hello! I am EVI. What would you like to know about safe and healthy work?",
-        "thanks": "You're welcome. Do you have another question about safe and healthy work?",
-        "who": (
-            "I am EVI, an assistant for safe and healthy work. I search guidelines and products, and name the source "
-            "with every answer. Ask me about {subjects}, for example."
-        ),
-        "who_empty": (
-            "I am EVI, an assistant for safe and healthy work. My knowledge base is still empty: ask the administrator "
-            "to take in guidelines."
-        ),
-        "unclear_empty": (
-            "My knowledge base is still empty, so I cannot answer questions yet. Could you ask the administrator to "
-            "take in guidelines?"
-        ),
-        "nothing": (
-            "I found nothing about that in my knowledge base, so I cannot help you with it. I answer questions about "
-            "safe and healthy work, such as working at height, lifting or hazardous substances."
-        ),
-        "no_products": "I found no product in the catalogue that fits.",
-        "no_more": "My knowledge base has no more about this than what I said. Is there a part you want to know about?",
-        "products": "These products fit (the catalogue is in Dutch):",
-        "fits": "For {subjects}.",
-        "on_request": "price on request",
-        "costs": "**{name}** costs {price}.",
-        "price_on_request": "The price of **{name}** is on request.",
-        "which": "What is your question about: {subjects}?",
-        "unclear": (
-            "Which subject is your question about? I know something about {subjects}, for example. "
-            "What would you like to know?"
-        ),
-        "broken": "I cannot search the knowledge base at the moment. Please try again in a minute.",
-        "foreign": "I have only a Dutch source for this:",
-        "urgent": "If there is immediate danger or somebody is hurt, call 112 and warn the emergency responders (BHV).",
-        "unseen": "I cannot see images, so I go by your text alone.",
-        "image_alone": "I cannot see images. Could you put your question into words?",
-        "unread": "I cannot open {name}, so I go by your question alone.",
-        "remember_proposed": (
-            "I have proposed to remember: “{name}”. As soon as that is approved, I will take it into account."
-        ),
-        "remember_known": "“{name}” is already among what I remember about you, or waits for approval.",
-        "remember_refused": "I cannot remember that. Tell me about yourself or your work in one short sentence.",
-        "not_remembered": "I cannot remember anything in this conversation, because nothing of it is kept.",
-        "about_person": "This is what I remember about you:",
-        "about_nobody": (
-            "I remember nothing about you yet. Say “Remember that I work in construction”, for example; once that is "
-            "approved, I take it into account."
-        ),
-        "said_user": "On {date} you said: “{text}”",
-        "said_assistant": "On {date} I answered: “{text}”",
-        "said_fact": "What is to be remembered: {text}",
-        "said_summary": "The conversation of {date} was about this: {text}",
-        "never_said": "I found nothing about that in our earlier conversations.",
-        "no_past": "We have not talked before.",
-        "and": "and",
-        "or": "or",
-    },
-}
 
 
 @dataclass(frozen=True)
@@ -171,13 +55,13 @@ class _Sentence:
 def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already: str = "") -> str:
     """The sentences that answer best, each with its source; `already` is what need not be said again."""
     phrases = PHRASES[meant.language]
-    own = [guideline for guideline in found if guideline.language == meant.language]
-    if not found or _is_coincidence(meant, own or found):
+    own = in_own_language(meant, found)
+    if is_coincidence(meant, found):
         return phrases["nothing"]
     titles = list(dict.fromkeys(guideline.title for guideline in found))
     if meant.vague and len(titles) > 2:
         return phrases["which"].format(subjects=_listed(titles[:3], phrases["or"]))
-    worth = [one for one in own or found if one.score >= WORTH_A_LOOK * (own or found)[0].score]
+    worth = [one for one in own or found if one.score >= WORTH_A_LOOK * own[0].score]
     chosen = _best_sentences(meant, worth, already=without_markers(already))
     if not chosen:
         return phrases["no_more"]
@@ -187,7 +71,40 @@ def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already
         marker = f" [{worth[sentence.source].number}]" if is_last_of_source else ""
         said.append(sentence.text + marker)
     text = " ".join(said)
-    return text if own else f"{phrases['foreign']} {text}"
+    return text if own[0].language == meant.language else f"{phrases['foreign']} {text}"
+
+
+def at_once(meant: Understanding, found: Sequence[Guideline]) -> str:
+    """Whom to call, and how the section on what happened begins: in the order in which things have to be done."""
+    first = PHRASES[meant.language]["urgent"]
+    own = in_own_language(meant, found)
+    fitting = next((one for one in own if stems(meant.query) & stems(one.section)), None)
+    if not fitting:
+        return first
+    steps = _sentences_of(fitting.text)[:MOST_FROM_THE_BEST]
+    return f"{first}\n\n{' '.join(steps)} [{fitting.number}]"
+
+
+def sources_of(answered: str, found: Sequence[Guideline], *, language: str) -> str:
+    """Where what was answered stands."""
+    phrases = PHRASES[language]
+    said = without_markers(answered)
+    quoted = [one for one in found if any(sentence in said for sentence in _sentences_of(one.text))]
+    if not quoted:
+        return phrases["no_source"]
+    lines = [
+        phrases["source_of"].format(
+            title=one.title, section=one.section or one.title, source=f" ({one.source})" if one.source else ""
+        )
+        for one in quoted
+    ]
+    listed = "\n".join(f"- {line} [{one.number}]" for line, one in zip(lines, quoted, strict=True))
+    return f"{phrases['rests_on']}\n\n{listed}\n\n{phrases['check']}"
+
+
+def in_other_words(language: str) -> str:
+    """What is said to somebody in their own language, where EVI has no answer in it."""
+    return OTHER_LANGUAGES[language]
 
 
 def from_products(meant: Understanding, found: Sequence[Product]) -> str:
@@ -272,26 +189,10 @@ def _uncapitalized(title: str) -> str:
     return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
-def _is_coincidence(meant: Understanding, found: Sequence[Guideline]) -> bool:
-    """Whether what was found is about something else: it is weak, and has too little of what the question is about."""
-    best = found[0]
-    if meant.translated:
-        # Its words are not to be found in a text of another language.
-        return False
-    subject = _stems(" ".join(meant.topic) or meant.query) - {word[:STEM] for word in FILLERS}
-    official = _stems(" ".join(official_words(meant.query)))
-    told = _stems(f"{best.title} {best.section} {best.text}")
-    share = len(subject & told) / len(subject) if subject else 1
-    if best.score < WEAK:
-        return share <= HALF and not official & told
-    told_by_any = told.union(*(_stems(f"{one.title} {one.section} {one.text}") for one in found))
-    return best.score < FAIR and not (subject | official) & told_by_any
-
-
 def _is_named(meant: Understanding, guideline: Guideline) -> bool:
     """Whether a guideline is named after what is asked about: a limit for noise is none for asbestos."""
-    subject = _stems(" ".join(word for word in meant.topic if word not in ASPECTS)) - {word[:STEM] for word in FILLERS}
-    return bool(subject & _stems(guideline.title))
+    subject = stems(" ".join(word for word in meant.topic if word not in ASPECTS)) - NO_SUBJECT
+    return bool(subject & stems(guideline.title))
 
 
 def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, already: str) -> list[_Sentence]:
@@ -329,7 +230,14 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
     best = scored[0].source
     own = [sentence for sentence in scored if sentence.source == best][:MOST_FROM_THE_BEST]
     worth = own[min(1, len(own) - 1)].score
-    others = [sentence for sentence in scored if sentence.source != best and sentence.score >= worth]
+    others = [
+        sentence
+        for sentence in scored
+        if sentence.source != best
+        and sentence.score >= worth
+        # What is only about the same kind of thing: how heavy a scaffold is, for who asks how heavy a box may be.
+        and (meant.translated or mentions(meant, f"{headings[sentence.source]} {sentence.text}"))
+    ]
     chosen = own + others[:MOST_FROM_OTHERS]
     sources = list(dict.fromkeys(sentence.source for sentence in chosen))
     return sorted(chosen, key=lambda sentence: (sources.index(sentence.source), sentence.position))
@@ -345,16 +253,11 @@ def _asks_alike(question: str, heading: str) -> float:
 
 def _weigher(query: str, texts: Sequence[str]) -> Callable[[str], float]:
     """How much of the question's words a text has; a word counts for more, the fewer of the texts have it."""
-    asked = _stems(query) - {word[:STEM] for word in FILLERS}
-    counts = Counter(stem for text in texts for stem in asked & _stems(text))
+    asked = stems(query) - NO_SUBJECT
+    counts = Counter(stem for text in texts for stem in asked & stems(text))
     weights = {stem: 1 / count for stem, count in counts.items()}
     total = sum(weights.values()) or 1
-    return lambda text: sum(weights.get(stem, 0) for stem in _stems(text)) / total
-
-
-def _stems(text: str) -> set[str]:
-    """The beginnings of the words: ladder is in ladders."""
-    return {word[:STEM] for word in WORD.findall(text.casefold())}
+    return lambda text: sum(weights.get(stem, 0) for stem in stems(text)) / total
 
 
 def _sentences_of(text: str) -> list[str]:

@@ -22,13 +22,12 @@ from agentbridge.catalogues import read_catalogue
 from agentbridge.database import advisory_lock
 from agentbridge.models import Document, Product
 from agentbridge.readers import GUIDELINES, Problem, UnreadableError, read_guideline
-from agentbridge.shelving import Verdict, cut_again, retire, shelve_guideline, shelve_products
+from agentbridge.shelving import UPLOADS, Verdict, cut_again, retire, shelve_guideline, shelve_products
 
 SAMPLE = Path(__file__).parent / "sample"
 MOST_BYTES = 50_000_000
 # Any number that nothing else in this database locks.
 LOCK = 0x455649
-UPLOADS = "upload"
 
 
 class Stage(StrEnum):

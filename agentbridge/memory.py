@@ -10,7 +10,7 @@ from datetime import datetime
 from importlib.resources import files
 from typing import Literal
 
-from agentbridge.understanding import WORD
+from agentbridge.patterns import WORD
 from agentbridge.words import FILLERS, OWN_VERBS
 
 MAX_FACT_CHARS = 500

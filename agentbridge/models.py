@@ -61,6 +61,8 @@ class Document(models.Model):
     content_hash = models.TextField(editable=False)
     ingested_at = models.DateTimeField("ingelezen", db_default=Now(), editable=False)
     retired_at = models.DateTimeField("vervallen", null=True, blank=True, editable=False)
+    # Retired by a person, so that no ingest of its folder brings it back.
+    withdrawn = models.BooleanField("ingetrokken", db_default=False, editable=False)
 
     class Meta:
         db_table = "documents"
@@ -110,6 +112,7 @@ class Product(Searchable):
     currency = models.TextField("valuta", db_default="EUR")
     subjects = ArrayField(models.TextField(), verbose_name="onderwerpen", blank=True, db_default=[])
     updated_at = models.DateTimeField("gewijzigd", db_default=Now(), editable=False)
+    withdrawn = models.BooleanField("ingetrokken", db_default=False, editable=False)
 
     class Meta:
         db_table = "products"

@@ -3,17 +3,18 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage, TextPart, ToolReturnPart, UserContent, UserPromptPart
+from pydantic_ai.messages import ModelMessage, TextPart, ToolCallPart, ToolReturnPart, UserContent, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from agentbridge import extracts
 from agentbridge.history import HistoryItem
 from agentbridge.memory import Proposal, facts_in
+from agentbridge.relevance import is_coincidence, mentions
 from agentbridge.understanding import Intent, Understanding, understand
 
 NAME = "offline"
@@ -35,6 +36,8 @@ class _Conversation:
     said: list[HistoryItem] = field(default_factory=list)
     question: str = ""
     returned: dict[str, Any] = field(default_factory=dict)
+    # What was looked up for it, so that nothing is looked up twice.
+    asked: list[tuple[str, str]] = field(default_factory=list)
     # The answer to go on with, where that is what is asked.
     so_far: str = ""
     # What is known about the person.
@@ -51,7 +54,7 @@ async def _respond(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterat
         facts=conversation.facts,
         has_past="search_sessions" in tools,
     )
-    if call := _tool_call(meant, returned=conversation.returned, tools=tools):
+    if call := _tool_call(meant, conversation, tools=tools):
         name, arguments = call
         yield {0: DeltaToolCall(name=name, json_args=json.dumps(arguments))}
         return
@@ -71,6 +74,9 @@ def _read(messages: Sequence[ModelMessage]) -> _Conversation:
                         conversation.said.append(HistoryItem("user", conversation.question))
                     conversation.question = _text_of(content)
                     conversation.returned.clear()
+                    conversation.asked.clear()
+                case ToolCallPart(tool_name=tool):
+                    conversation.asked.append((tool, str(part.args_as_dict().get("query", ""))))
                 case TextPart(content=content):
                     # An answer in two pieces has one question.
                     if conversation.question:
@@ -93,9 +99,10 @@ def _text_of(content: str | Sequence[UserContent]) -> str:
 
 
 def _tool_call(
-    meant: Understanding, *, returned: Mapping[str, Any], tools: Collection[str]
+    meant: Understanding, conversation: _Conversation, *, tools: Collection[str]
 ) -> tuple[str, dict[str, str]] | None:
     """What has to be looked up before the question can be answered, or remembered."""
+    returned = conversation.returned
     if meant.fact and "remember" in tools and "remember" not in returned:
         return "remember", {"fact": meant.fact}
     calls: list[tuple[str, dict[str, str]]] = []
@@ -109,9 +116,20 @@ def _tool_call(
         if returned.get("search_products") == []:
             # Perhaps it was no product that was asked for.
             calls.append(in_guidelines)
-    elif meant.intent in (Intent.GUIDELINE, Intent.MORE):
+    elif meant.intent in (Intent.GUIDELINE, Intent.MORE, Intent.SOURCE):
         calls = [in_guidelines]
-    return next((call for call in calls if call[0] not in returned), None)
+        if meant.wider and _says_nothing(meant, returned.get("search_guidelines")):
+            # Perhaps it is about what was talked of before.
+            calls.append(("search_guidelines", {"query": meant.wider, "language": meant.language}))
+    return next((call for call in calls if (call[0], call[1].get("query", "")) not in conversation.asked), None)
+
+
+def _was_widened(meant: Understanding, conversation: _Conversation) -> bool:
+    return bool(meant.wider) and ("search_guidelines", meant.wider) in conversation.asked
+
+
+def _says_nothing(meant: Understanding, found: Any) -> bool:
+    return isinstance(found, list) and is_coincidence(meant, found)
 
 
 def _going_on(meant: Understanding, conversation: _Conversation) -> str:
@@ -159,13 +177,19 @@ def _of_knowledge(meant: Understanding, conversation: _Conversation) -> str:
         tell = extracts.about_product if meant.intent is Intent.ITEM else extracts.from_products
         return tell(meant, products)
     already = "\n".join(item.content for item in conversation.said if item.role == "assistant")
-    answer = extracts.from_guidelines(
-        meant, returned["search_guidelines"], already=already if meant.intent is Intent.MORE else ""
-    )
     if meant.urgent:
-        # What else EVI knows comes after that, if it knows anything.
-        known = f"\n\n{answer}" if returned["search_guidelines"] else ""
-        return extracts.phrase("urgent", language=language) + known
+        return extracts.at_once(meant, returned["search_guidelines"])
+    found = returned["search_guidelines"]
+    if _was_widened(meant, conversation):
+        # Of what was talked of before, what says something of this.
+        asked = replace(meant, query=conversation.question)
+        found = [one for one in found if meant.foreign or mentions(asked, f"{one.title} {one.section} {one.text}")]
+        meant = replace(meant, query=meant.wider)
+    if meant.intent is Intent.SOURCE:
+        return extracts.sources_of(already, found, language=language)
+    answer = extracts.from_guidelines(meant, found, already=already if meant.intent is Intent.MORE else "")
+    if meant.foreign:
+        return f"{extracts.in_other_words(meant.foreign)}\n\n{answer}"
     if "search_products" in returned and returned["search_guidelines"]:
         return f"{extracts.phrase('no_products', language=language)} {answer}"
     return answer

@@ -189,6 +189,12 @@ def _search(
         # It may take its time, and no connection is held meanwhile.
         wait([embedding], timeout=PATIENCE_SECONDS)
     question = understand(query, also=official_words(query) if weights.synonyms else ())
+    if question.corrections:
+        query = question.corrected(query)
+        question = understand(query, also=official_words(query) if weights.synonyms else ())
+        if embedder.is_local:
+            # A bigger model makes sense of what was mistyped, and is not asked twice.
+            embedding = _aside.submit(_vectors_of, [query], embedder=embedder, synonyms=weights.synonyms)
     [vector] = embedding.result() if embedder.is_local or embedding.done() else [None]
     rows = _weigh(
         shelf,

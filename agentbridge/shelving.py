@@ -21,6 +21,8 @@ from agentbridge.sections import Section
 Row = TypeVar("Row", bound=models.Model)
 
 BATCH_SIZE = 500
+# Where the origin of a file that came with a form begins.
+UPLOADS = "upload"
 # A change of these means that the row is indexed anew.
 SEARCHED_OF_DOCUMENT = ("title", "norm", "subjects", "language")
 SEARCHED_OF_PRODUCT = ("name", "category", "norm", "description", "subjects")
@@ -34,12 +36,16 @@ class Verdict(models.TextChoices):
     REVIVED = "revived", "weer actueel"
     UNCHANGED = "unchanged", "ongewijzigd"
     RETIRED = "retired", "vervallen"
+    # Not taken in, because a person retired it.
+    WITHDRAWN = "left withdrawn", "met de hand ingetrokken"
 
 
 def shelve_guideline(origin: str, data: bytes, *, read: Callable[[], Guideline]) -> Verdict:
     """Store the guideline that `read` makes of this file, unless its bytes are known already."""
     content_hash = _hash(str(READERS_VERSION), data)
     document = _known_document(origin, content_hash=content_hash)
+    if document and document.withdrawn and not _is_upload(origin):
+        return Verdict.WITHDRAWN
     if document and (document.origin, document.content_hash) == (origin, content_hash):
         return Verdict.REVIVED if revive(Document.objects.filter(pk=document.pk)) else Verdict.UNCHANGED
     # Before the transaction, because it may take a while.
@@ -52,7 +58,7 @@ def shelve_guideline(origin: str, data: bytes, *, read: Callable[[], Guideline])
     document.content = [asdict(section) for section in guideline.sections]
     document.content_hash = content_hash
     document.ingested_at = timezone.now()
-    document.retired_at = None
+    document.retired_at, document.withdrawn = None, False
     with transaction.atomic():
         document.save()
         _shelve_chunks(document, guideline.sections)
@@ -66,6 +72,10 @@ def _known_document(origin: str, *, content_hash: str) -> Document | None:
     # A file that was renamed or moved: the same bytes, and the file they were in is gone.
     twins = documents.filter(content_hash=content_hash, origin__startswith="/") if origin.startswith("/") else []
     return next((twin for twin in twins if _is_gone(twin.origin)), None)
+
+
+def _is_upload(origin: str) -> bool:
+    return origin.startswith(f"{UPLOADS}/")
 
 
 def _is_gone(origin: str) -> bool:
@@ -115,9 +125,12 @@ def shelve_products(origin: str, rows: Sequence[ProductRow]) -> Counter[Verdict]
     known = Product.objects.in_bulk([row.sku for row in rows], field_name="sku")
     new, changed = [], []
     for row in rows:
-        values = {**row.model_dump(), "origin": origin, "retired_at": None}
+        values = {**row.model_dump(), "origin": origin, "retired_at": None, "withdrawn": False}
         values["content_hash"] = _hash(*(str(values[name]) for name in SEARCHED_OF_PRODUCT))
         product = known.get(row.sku)
+        if product and product.withdrawn and not _is_upload(origin):
+            verdicts[Verdict.WITHDRAWN] += 1
+            continue
         if not product:
             new.append(Product(**values))
             verdicts[Verdict.NEW] += 1
@@ -125,11 +138,11 @@ def shelve_products(origin: str, rows: Sequence[ProductRow]) -> Counter[Verdict]
         different = [name for name, value in values.items() if getattr(product, name) != value]
         if different:
             changed.append(_with(product, {**values, "updated_at": timezone.now()}))
-            verdicts[Verdict.REVIVED if different == ["retired_at"] else Verdict.CHANGED] += 1
+            verdicts[Verdict.REVIVED if {*different} <= {"retired_at", "withdrawn"} else Verdict.CHANGED] += 1
         else:
             verdicts[Verdict.UNCHANGED] += 1
     Product.objects.bulk_create(new, batch_size=BATCH_SIZE)
-    fields = [*ProductRow.model_fields, "origin", "retired_at", "content_hash", "updated_at"]
+    fields = [*ProductRow.model_fields, "origin", "retired_at", "withdrawn", "content_hash", "updated_at"]
     Product.objects.bulk_update(changed, fields, batch_size=BATCH_SIZE)
     gone = Product.objects.filter(origin=origin, retired_at=None).exclude(sku__in=[row.sku for row in rows])
     verdicts[Verdict.RETIRED] += retire(gone)
@@ -137,14 +150,17 @@ def shelve_products(origin: str, rows: Sequence[ProductRow]) -> Counter[Verdict]
 
 
 @transaction.atomic
-def retire(rows: QuerySet[Any]) -> int:
-    """No longer find these documents or products; answers that cite them can still show them."""
+def retire(rows: QuerySet[Any], *, by_hand: bool = False) -> int:
+    """No longer find these documents or products; answers that cite them can still show them.
+
+    What is retired by hand stays so, whatever is ingested, until somebody revives it or uploads it again.
+    """
     now = timezone.now()
     live = list(rows.filter(retired_at=None).values_list("pk", flat=True))
     if rows.model is Document:
         # The same moment marks the chunks that go with their document, not those that went before it.
         Chunk.objects.filter(document__in=live, retired_at=None).update(retired_at=now)
-    return int(rows.model._default_manager.filter(pk__in=live).update(retired_at=now))
+    return int(rows.model._default_manager.filter(pk__in=live).update(retired_at=now, withdrawn=by_hand))
 
 
 @transaction.atomic
@@ -153,7 +169,7 @@ def revive(rows: QuerySet[Any]) -> int:
     retired = list(rows.exclude(retired_at=None).values_list("pk", flat=True))
     if rows.model is Document:
         Chunk.objects.filter(document__in=retired, retired_at=models.F("document__retired_at")).update(retired_at=None)
-    return int(rows.model._default_manager.filter(pk__in=retired).update(retired_at=None))
+    return int(rows.model._default_manager.filter(pk__in=retired).update(retired_at=None, withdrawn=False))
 
 
 def _with(row: Row, values: dict[str, Any]) -> Row:

@@ -11,12 +11,14 @@ from django.utils.text import Truncator
 from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
-from agentbridge import echo, extracts, offline
+from agentbridge import echo, offline
 from agentbridge.chunks import sentences
 from agentbridge.citations import without_markers
 from agentbridge.history import HistoryItem
+from agentbridge.patterns import LISTED, WORD
+from agentbridge.phrases import PHRASES
 from agentbridge.tools import safe
-from agentbridge.understanding import LISTED, WORD, language_of
+from agentbridge.understanding import language_of
 from agentbridge.words import ASPECTS, FILLERS, GREETINGS, PAST_WORDS, PRODUCT_WORDS, THANKS
 
 MAX_CHARS = 1500
@@ -126,7 +128,7 @@ def _listed(items: Sequence[str], conjunction: str) -> str:
 
 STOCK = frozenset(
     text
-    for phrases in extracts.PHRASES.values()
+    for phrases in PHRASES.values()
     for phrase in phrases.values()
     for text in (phrase, *sentences(phrase))
     if "{" not in text

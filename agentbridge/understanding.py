@@ -1,17 +1,46 @@
 """What a question means in its conversation, worked out by rules: for the model that needs no network."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import reduce
 
 from agentbridge.history import HistoryItem
+from agentbridge.patterns import (
+    ABOUT,
+    ABOUT_ME,
+    AN_ACCIDENT,
+    ANOTHER_QUESTION,
+    CHEAPEST,
+    DEAREST,
+    DENIES,
+    DOUBT,
+    EMERGENCIES,
+    HAVE,
+    IN_LANGUAGE,
+    LISTED,
+    LISTED_PRICE,
+    MORE,
+    NAMED_LANGUAGE,
+    NUMBER,
+    OTHER_SUBJECT,
+    PAST,
+    PRICE,
+    PRONOUN,
+    REMEMBER,
+    TELLS_OF_WORK,
+    TO_READ,
+    URGENT,
+    WHO,
+    WISHES_LANGUAGE,
+    WORD,
+)
 from agentbridge.words import (
     ASPECTS,
     DUTCH,
     ENGLISH,
     FILLERS,
+    FOREIGN,
     GREETINGS,
     ORDINALS,
     OWN_VERBS,
@@ -32,6 +61,8 @@ class Intent(Enum):
     # One product out of a list that was given before.
     ITEM = auto()
     MORE = auto()
+    # What the last answer rests on.
+    SOURCE = auto()
     REMEMBER = auto()
     # What EVI knows about the person.
     ABOUT_ME = auto()
@@ -49,8 +80,11 @@ class Understanding:
     # What the conversation is about, for the questions to come; and what was asked about it.
     topic: tuple[str, ...] = ()
     aspects: tuple[str, ...] = ()
-    # The products that were listed last.
+    # The products that were listed last, and what those cost that have a price, in cents.
     listed: tuple[str, ...] = ()
+    prices: tuple[tuple[str, int], ...] = ()
+    # The same with the subject of before, to be tried where the question finds nothing by itself.
+    wider: str = ""
     # Whether the answer is a number: how high, how often, from what age.
     wants_number: bool = False
     # Whether the question names no subject, so that an answer would be a guess.
@@ -59,95 +93,26 @@ class Understanding:
     urgent: bool = False
     # Whether the subject was named in another language than that of the answer.
     translated: bool = False
+    # The language of the question, where that is neither of the two that EVI speaks.
+    foreign: str = ""
     # What is to be remembered about the person, whatever else is asked.
     fact: str = ""
 
 
-WORD = re.compile(r"\d+(?:[.,]\d+)+|[^\W_]+(?:[-'’&][^\W_]+)*")
-# A list of products, as EVI writes it.
-LISTED = re.compile(r"^\d+\. \*\*(.+?)\*\*", re.MULTILINE)
-
-WHO = re.compile(
-    r"\b(wie|wat) (ben|bent) (jij|je|u)\b|\bwat (kun|kan|kunt) (jij|je|u)\b|\bwho are you\b|\bwhat (can|do) you do\b"
-)
-# A language that is asked for, and not asked about.
-IN_LANGUAGE = re.compile(
-    r"\b(?:in|naar|into?|to) (?:het |'t )?(engels|english|nederlands|dutch)\b"
-    r"|^(?:en |and )?(?:het |'t )?(engels|english|nederlands|dutch)(?= (?:graag|please|aub)|\W*$)"
-)
-MORE = re.compile(
-    r"\b(vertel|geef|zeg|weet)\b.{0,60}\bmeer\b|\bmeer over vertellen\b|^(nog )?meer\b"
-    r"|\bmeer (informatie|info|details|uitleg)\b|^((ga|en) )?(verder|door)\b|\b(leg|licht)\b.{0,60}\b(uit|toe)\b"
-    r"|\btell me more\b|\bmore (details|information|about)\b|^(go on|continue)\b"
-)
-OTHER_SUBJECT = re.compile(r"^(en|maar|and|but)?\s*((hoe|what|how) ?(zit het|about)|voor|bij|met|for|with)\b")
-ANOTHER_QUESTION = re.compile(r"\b(terug naar|andere vraag|ander onderwerp|back to|another question)\b")
-NUMBER = re.compile(
-    r"\b(hoeveel|hoe (hoog|lang|vaak|zwaar|hard|groot|diep|breed|oud|snel|ver|warm|koud|veel)"
-    r"|vanaf (welke?|hoeveel|wanneer)|maxim\w*|minim\w*"
-    r"|how (many|much|high|long|often|heavy|fast|old|far)|what (age|height|weight))\b"
-)
-# "Welke harnassen heb je?" asks for something to buy, "heb je tips?" does not.
-HAVE = re.compile(
-    r"\b(?:heb|hebt|hebben|verkoop|verkopen|lever|leveren) (?:je|jij|u|jullie)\b(?!.{0,60}\bnodig\b)"
-    r"|\bin huis\b|\bdo you (?:have|sell|stock)\b"
-)
-TO_READ = re.compile(r"\b(?:informatie|info|richtlijn\w*|regels?|tips?|advies|uitleg|information|guidelines?|advice)\b")
-PRICE = re.compile(r"\b((wat|hoeveel) kost(en)?|prijs|prijzen|hoe duur|price|prices|costs?|how much (is|are))\b")
-# Somebody tells that it has happened, and does not ask what to do if it should.
-URGENT = re.compile(
-    r"\b(is|zijn|ben|heeft|heb|hebben|ligt|staat|has|have|is having) (?!er een kans)(.{0,40}\b)?"
-    r"(gevallen|bewusteloos|onwel|flauwgevallen|bekneld|vergiftigd|geëlektrocuteerd|in brand|in de fik|stroomschok|"
-    r"schok gekregen|hartaanval|hartstilstand|fallen|unconscious|collapsed|trapped|on fire|electric shock)\b"
-    r"|\b(er is|there is|there's) (een |a )?"
-    r"(brand|ontploffing|explosie|gaslek|ongeluk|ongeval|fire|explosion|gas leak|accident)\b"
-    r"|\b(zuur|loog|bijtend\w*|chemisch\w*|acid|chemicals?)\b.{0,40}\b(oog|ogen|huid|gezicht|eyes?|skin|face)\b"
-    r"|\b(is|zijn|ben|heeft|heb|has|got) (.{0,30}\b)?(gewond|verbrand|gesneden|verdronken|injured|hurt|burned|burnt)\b"
-    r"|\b(bloedt|ademt niet|reageert niet|zit vast in|is bleeding|not breathing)\b"
-)
-# "Onthoud dat ik in de bouw werk. Welke helm heb ik nodig?"; not "Onthoud je wat ik zei?".
-REMEMBER = re.compile(
-    r"^\W*(?:(?:wil|kun|kan|zou|could|can|will|would) (?:je|jij|u|you) )?(?:(?:alsjeblieft|aub|please) )?"
-    r"(?:onthoud(?:en)?|remember)(?: (?:alsjeblieft|aub|please|even|goed|voor mij|voortaan))*(?: dat| that|:)+ +"
-    r"(?P<fact>[^.!?\n]*(?:[.](?=\S)[^.!?\n]*)*)[.!?]*(?P<rest>.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-ABOUT_ME = re.compile(
-    r"\bwat (weet|weten|onthoud|onthield) (je|jij|u|jullie) (allemaal |nog |eigenlijk )*(over|van) (mij|me)\b"
-    r"|\bwat heb (je|jij|u) (allemaal )*(over|van) (mij|me) onthouden\b"
-    r"|\bwhat (do|did) you (know|remember) about me\b|\bwhat have you remembered about me\b"
-)
-WISHES_LANGUAGE = re.compile(
-    r"\b(?:antwoord\w*|answers?|answered|liever|liefst|graag|prefer\w*|voorkeur|alleen|only|speak|spreek|taal|language)\b"
-)
-# What a person's work is, where it is told as one of their facts.
-TELLS_OF_WORK = re.compile(r"\b(?:werk\w*|work\w*|beroep|functie|baan|job|vak|sector|branche|ploeg|bedrijf|dienst)\b")
-NAMED_LANGUAGE = re.compile(r"\b(engels|english|nederlands|dutch)(?:e|talig\w*)?\b")
-DENIES = re.compile(r"\b(?:niet|geen|nooit|not|no|never|don't)\b")
-# Who asks what was said, and not what holds: "wat zei ik vorige week over ladders", "waar hadden we het over".
-PAST = re.compile(
-    r"\bwat (?:zei|zeiden|vroeg|vroegen|vertelde|vertelden|antwoordde|adviseerde) (?:ik|je|jij|u|we|wij)\b"
-    r"|\bwat (?:heb|had|hebt|hadden|hebben) (?:ik|je|jij|u|we|wij)\b.{0,60}\b"
-    r"(?:gezegd|gevraagd|verteld|geantwoord|besproken|afgesproken|geadviseerd|aangeraden)\b"
-    r"|\bwaar(?:over)? (?:hadden|hebben|spraken|praatten) (?:we|wij)\b"
-    r"|\bwaar(?:over)? ging (?:het|ons).{0,30}\b(?:laatst|eerder|vorige|gisteren|toen|gesprek)\b"
-    r"|\b(?:heb|had) ik\b.{0,20}\b(?:eerder|al|ooit|eens|weleens)\b.{0,60}\b(?:gevraagd|verteld|gezegd|genoemd)\b"
-    r"|\b(?:what|when) (?:did|have|had) (?:i|you|we)\b.{0,30}"
-    r"\b(?:say|said|ask|asked|tell|told|talk|talked|discuss|discussed|mention|mentioned)\b"
-    r"|\b(?:have|had|did) (?:i|we)\b.{0,30}\b(?:ask|asked|talk|talked|discuss|discussed|tell|told|mention|mentioned)\b"
-)
-# What such a question is about comes after the last of these.
-ABOUT = re.compile(r".*\b(?:over|naar|omtrent|about|regarding)\b(?! gehad\b| gesproken\b| gepraat\b)", re.DOTALL)
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
 # What to look up when it has happened.
-FIRST_AID = {"nl": "eerste hulp, wat te doen bij een ongeval", "en": "first aid, what to do in an accident"}
 # Names nothing that could be searched.
 EMPTY = FILLERS | PRODUCT_WORDS | GREETINGS | THANKS | ORDINALS.keys()
+LIMITS = {"grens", "grenzen", "grenswaarde", "limit", "limits"}
 # What a question is about is said at its beginning; the rest is a text to go with it.
 MOST_CHARACTERS = 1000
 # A longer answer to a question that EVI asked back is a question of its own.
 MOST_WORDS_OF_A_SUBJECT = 3
 MOST_WORDS_OF_WORK = 6
+# A longer question about something else says all that is needed.
+MOST_WORDS_OF_A_FOLLOW_UP = 9
+# Fewer words of a language may be names, or words that it shares with another.
+FEWEST_FOREIGN_WORDS = 2
 
 
 def understand(
@@ -199,15 +164,24 @@ def _content_of(fact: str) -> list[str]:
 
 
 def _next(question: str, *, before: Understanding, answered: str) -> Understanding:
-    listed = tuple(LISTED.findall(answered)) or before.listed
+    listed, prices = before.listed, before.prices
+    if names := tuple(LISTED.findall(answered)):
+        listed = names
+        prices = tuple((name, int(whole + cents)) for name, whole, cents in LISTED_PRICE.findall(answered))
     remember = REMEMBER.match(question[:MOST_CHARACTERS])
-    before = replace(before, listed=listed, fact="")
+    before = replace(before, listed=listed, prices=prices, fact="", wider="", foreign="")
     if remember and remember["fact"].strip():
         rest = remember["rest"].strip()
         meant = _meaning(rest, before=before) if WORD.search(rest) else replace(before, intent=Intent.REMEMBER)
         told = language_of(question.casefold())
-        return replace(meant, fact=_in_its_own_right(remember["fact"]), language=told or before.language, listed=listed)
-    return replace(_meaning(question, before=before), listed=listed)
+        return replace(
+            meant,
+            fact=_in_its_own_right(remember["fact"]),
+            language=told or before.language,
+            listed=listed,
+            prices=prices,
+        )
+    return replace(_meaning(question, before=before), listed=listed, prices=prices)
 
 
 def _in_its_own_right(clause: str) -> str:
@@ -226,6 +200,12 @@ def _in_its_own_right(clause: str) -> str:
 def _meaning(question: str, *, before: Understanding) -> Understanding:
     text = " ".join(question[:MOST_CHARACTERS].casefold().split())
     wanted = IN_LANGUAGE.search(text)
+    foreign = "" if wanted else foreign_language_of(text)
+    if foreign:
+        topic = tuple(word for word in WORD.findall(text) if word not in FOREIGN[foreign])
+        wider = f"{' '.join(before.topic)}: {question}" if before.topic else ""
+        meant = Understanding(Intent.GUIDELINE, "en", query=question, wider=wider, topic=topic, translated=True)
+        return replace(meant, foreign=foreign)
     language = LANGUAGES[wanted[1] or wanted[2]] if wanted else language_of(text) or before.language
     text = IN_LANGUAGE.sub(" ", text).strip()
     words = WORD.findall(text)
@@ -241,29 +221,41 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
         return replace(same, intent=Intent.ABOUT_ME)
     if WHO.search(text):
         return replace(same, intent=Intent.WHO)
+    if DOUBT.search(text) and before.query and len(subject) <= 1:
+        return replace(same, intent=Intent.SOURCE)
     if wanted and not content and before.query:
         # The same once more, in another language.
         return replace(same, intent=_searching(before.intent), translated=True)
-    if item := _listed_product(text, words, names=before.listed):
+    if item := _listed_product(text, words, names=before.listed, prices=before.prices):
         return replace(same, intent=Intent.ITEM, query=item)
 
+    urgent = bool(URGENT.search(text))
     is_offered = HAVE.search(text) and not TO_READ.search(text)
     wants_products = is_offered or PRODUCT_WORDS.intersection(words) or PRICE.search(text)
     intent = Intent.PRODUCTS if wants_products else Intent.GUIDELINE
     if MORE.search(text) and not subject:
         intent = Intent.MORE if before.intent is not Intent.PRODUCTS else Intent.PRODUCTS
-    refers = bool(STRONGLY_REFERRING.intersection(words)) or (bool(REFERRING.intersection(words)) and len(subject) < 2)
+    refers = bool(STRONGLY_REFERRING.intersection(words)) or (
+        (bool(REFERRING.intersection(words)) and len(subject) < 2)
+        or (len(subject) < 3 and len(words) <= MOST_WORDS_OF_A_FOLLOW_UP and _has_pronoun(text))
+    )
     if ANOTHER_QUESTION.search(text):
         refers = False
     if subject and before.query and (OTHER_SUBJECT.match(text) or (words[0] in ("en", "and") and len(words) <= 4)):
         # "En voor heftrucks?": the same question about something else.
         asked = aspects or before.aspects
+        # A limit is one of something, which the longest word says best.
+        is_limit = bool(LIMITS.intersection(asked))
+        stays: tuple[str, ...] = (max(before.topic, key=len, default=""),) if is_limit else ()
+        if not asked and len(before.query.split()) > 2:
+            # After a single keyword there is nothing to ask again.
+            stays = before.topic
         return Understanding(
             _searching(before.intent) if intent is Intent.GUIDELINE else intent,
             language,
-            # After a single keyword there is nothing to ask again.
-            query=" ".join((*subject, *(asked or (before.topic if len(before.query.split()) > 2 else ())))),
-            topic=subject,
+            query=" ".join((*subject, *asked, *stays)),
+            wider=" ".join((*subject, *asked, *before.topic)),
+            topic=(*subject, *stays) if is_limit else subject,
             aspects=asked,
             wants_number=wants_number or before.wants_number,
         )
@@ -271,7 +263,7 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
         # EVI asked back, and this is the subject.
         query = " ".join((*subject, *before.aspects))
         return replace(same, query=query, topic=subject, vague=False, translated=False)
-    if before.topic and (refers or not subject):
+    if before.topic and not urgent and (refers or not subject):
         topic = (*before.topic, *(word for word in subject if word not in before.topic))
         about = " ".join(before.topic)
         query = before.query if intent is Intent.MORE else f"{about}: {question}"
@@ -284,21 +276,26 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
             wants_number=wants_number,
             translated=before.translated or language != before.language,
         )
-    urgent = intent is Intent.GUIDELINE and bool(URGENT.search(text))
     query = " ".join(subject or content) if intent is Intent.PRODUCTS or not content else question
     if urgent:
-        query = f"{FIRST_AID[language]}: {question}"
+        query = next((known for happened, known in EMERGENCIES if happened.search(text)), AN_ACCIDENT)[language]
+    follows = before.topic and len(words) <= MOST_WORDS_OF_A_FOLLOW_UP and intent is Intent.GUIDELINE and not urgent
     return Understanding(
         intent,
         language,
         query=query,
-        topic=subject,
+        wider=f"{' '.join(before.topic)}: {question}" if follows else "",
+        topic=tuple(_content_of(query)) if urgent else subject,
         aspects=aspects,
         wants_number=wants_number,
         vague=not subject and not urgent,
         urgent=urgent,
         translated=bool(wanted),
     )
+
+
+def _has_pronoun(text: str) -> bool:
+    return any(not found["after"] or found["after"] in FILLERS for found in PRONOUN.finditer(text))
 
 
 def asks_for_the_past(question: str) -> bool:
@@ -320,12 +317,25 @@ def language_of(text: str) -> str | None:
     return None if dutch == english else "nl" if dutch > english else "en"
 
 
+def foreign_language_of(text: str) -> str:
+    """The language that is neither Dutch nor English, where it plainly is that."""
+    words = WORD.findall(text)
+    counts = {language: sum(word in known for word in words) for language, known in FOREIGN.items()}
+    best = max(counts, key=lambda language: counts[language])
+    spoken = max(sum(word in DUTCH for word in words), sum(word in ENGLISH for word in words))
+    return best if counts[best] >= FEWEST_FOREIGN_WORDS and counts[best] > spoken else ""
+
+
 def _searching(intent: Intent) -> Intent:
     return intent if intent in (Intent.GUIDELINE, Intent.PRODUCTS, Intent.ITEM, Intent.MORE) else Intent.GUIDELINE
 
 
-def _listed_product(text: str, words: Sequence[str], *, names: Sequence[str]) -> str:
+def _listed_product(text: str, words: Sequence[str], *, names: Sequence[str], prices: Sequence[tuple[str, int]]) -> str:
     """The product of the list before that the question points at."""
+    if prices and CHEAPEST.search(text):
+        return min(prices, key=lambda each: each[1])[0]
+    if prices and DEAREST.search(text):
+        return max(prices, key=lambda each: each[1])[0]
     for word in words if names else ():
         if word in ("laatste", "last"):
             return names[-1]

@@ -774,6 +774,25 @@ def test_retiring_and_reviving_takes_the_chunks_along(folder: Path) -> None:
     assert live_chunks() == before
 
 
+def test_what_was_retired_by_hand_stays_so_whatever_is_ingested(folder: Path) -> None:
+    guideline, catalogue = write(folder, "harnas.md", HARNESS), write(folder, "p.csv", CATALOGUE)
+    ingest([folder])
+    sku = Product.objects.values_list("sku", flat=True)[0]
+    retire(Document.objects.all(), by_hand=True)
+    retire(Product.objects.filter(sku=sku), by_hand=True)
+    for text in (HARNESS, HARNESS + "\n\nNog een alinea over het harnas.\n"):
+        guideline.write_text(text)
+        report = ingest([folder])
+        assert report.documents == {Verdict.WITHDRAWN: 1, Verdict.RETIRED: 0}
+        assert report.products[Verdict.WITHDRAWN] == 1
+        assert not Document.objects.filter(retired_at=None).exists()
+        assert not Chunk.objects.filter(retired_at=None).exists()
+        assert Product.objects.get(sku=sku).retired_at
+    assert catalogue.exists()
+    revive(Document.objects.all())
+    assert ingest([folder]).documents[Verdict.CHANGED] == 1
+
+
 def test_what_was_ingested_is_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with connection.cursor() as cursor:

@@ -262,7 +262,8 @@ def test_an_upload_during_an_ingest_is_refused(editor: Client, database_url: str
 def test_a_guideline_is_retired_and_revived(editor: Client, knowledge: Document) -> None:
     page = run_action(editor, "retire", knowledge)
     assert "1 richtlijn vervallen" in page
-    assert "het volgende inlezen" in page
+    assert "ook niet als de map weer wordt ingelezen" in page
+    assert "ingetrokken" in text_of(editor.get(page_of(knowledge)))
     knowledge.refresh_from_db()
     assert knowledge.retired_at
     assert not Chunk.objects.filter(retired_at=None).exists()

@@ -19,9 +19,10 @@ from psycopg.sql import SQL
 from agentbridge import embeddings, indexing, retrieval
 from agentbridge.database import prepared
 from agentbridge.evaluation import Evaluation, evaluate, load
-from agentbridge.lexical import words
+from agentbridge.lexical import understand, words
 from agentbridge.models import Chunk, Document, Product, Threshold, Word
 from agentbridge.retrieval import make_searchable, search_guidelines, search_products
+from agentbridge.warming import warm_up
 
 DATA = Path(__file__).parent / "data"
 
@@ -183,6 +184,25 @@ def test_a_norm_that_is_not_there_is_not_another_norm(guidelines: None) -> None:
 @pytest.mark.parametrize("query", ["rugklachten door tillen", "RUGKLACHTEN DOOR TILLEN", "Knieen buigen", "knieën"])
 def test_case_and_accents_do_not_matter(query: str, guidelines: None) -> None:
     assert titles(query)[0] == "Tillen"
+
+
+@pytest.mark.parametrize(
+    ("query", "title"),
+    [
+        ("valbeveilging", "Valbeveiliging"),
+        ("rolstijger", "Rolsteigers"),
+        ("rugklahcten", "Tillen"),
+        ("chemikaliën", "Gevaarlijke stoffen"),
+        ("vangnett", "Vangnetten"),
+    ],
+)
+def test_a_slip_of_the_finger_finds_what_was_meant(query: str, title: str, guidelines: None) -> None:
+    assert titles(query)[:1] == [title]
+
+
+@pytest.mark.parametrize("query", ["lopen", "kracht", "onderzoek", "spoel", "valuta"])
+def test_another_word_is_no_slip_of_the_finger(query: str, guidelines: None) -> None:
+    assert not understand(query).corrections
 
 
 def test_what_is_meant_is_found_without_its_words(guidelines: None) -> None:
@@ -495,6 +515,15 @@ def test_many_threads_share_a_model_over_http(stub_embeddings: StubEmbeddings) -
     with ThreadPoolExecutor(8) as threads:
         vectors = list(threads.map(lambda n: embedder.embed([f"tekst {n}"]), range(40)))
     assert {len(vector) for [vector] in vectors} == {64}
+
+
+def test_the_weights_are_there_before_anybody_asks() -> None:
+    embeddings.embedder_for.cache_clear()
+    warm_up().join()
+    bundled = embeddings.embedder_for(embeddings.BUNDLED)
+    assert embeddings.embedder_for.cache_info().hits == 1
+    assert isinstance(bundled, embeddings.BundledEmbedder)
+    assert bundled.is_loaded
 
 
 def test_the_bundled_model_loads_once_for_many_threads() -> None:

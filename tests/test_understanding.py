@@ -147,3 +147,62 @@ def test_thanks_do_not_change_the_subject() -> None:
         ask("Wat zijn de eisen voor valbeveiliging?", "bedankt", "welke producten heb je daarvoor?").query
         == "valbeveiliging"
     )
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["weet je dat zeker?", "Klopt dat wel?", "waar staat dat?", "wat is je bron?", "Are you sure?", "How do you know?"],
+)
+def test_who_doubts_is_told_where_it_stands(question: str) -> None:
+    meant = ask("Hoe zwaar mag ik tillen?", question)
+    assert (meant.intent, meant.query) == (Intent.SOURCE, "Hoe zwaar mag ik tillen?")
+
+
+@pytest.mark.parametrize("question", ["Waar staat de brandblusser?", "Klopt het dat ladders gekeurd moeten worden?"])
+def test_a_question_about_something_is_no_doubt(question: str) -> None:
+    assert ask("Hoe zwaar mag ik tillen?", question).intent is Intent.GUIDELINE
+
+
+@pytest.mark.parametrize(
+    ("question", "language"),
+    [
+        ("Quelles sont les règles pour une échelle ?", "fr"),
+        ("Wie hoch darf eine Leiter sein?", "de"),
+        ("¿Cuáles son las normas para una escalera?", "es"),
+        ("Jakie są zasady pracy na drabinie?", "pl"),
+        ("Hoe hoog mag een ladder zijn?", ""),
+        ("Wat is de norm voor een harnas?", ""),
+        ("How high can a ladder be?", ""),
+        ("RI&E", ""),
+    ],
+)
+def test_other_languages_are_noticed(question: str, language: str) -> None:
+    assert ask(question).foreign == language
+
+
+@pytest.mark.parametrize(
+    ("question", "looked_up"),
+    [
+        ("mijn collega is gevallen", "val"),
+        ("stroomschok gehad wat nu", "schok"),
+        ("Er is brand in de keuken!", "brand"),
+        ("hij ademt niet", "hartstilstand"),
+        ("My colleague has fallen from a scaffold", "fall"),
+    ],
+)
+def test_in_an_emergency_first_aid_for_it_is_looked_up(question: str, looked_up: str) -> None:
+    meant = ask("Hoe hoog mag een ladder zijn?", question)
+    assert meant.urgent
+    assert looked_up in meant.query
+
+
+def test_the_cheapest_of_a_list() -> None:
+    listed = "1. **Harnas** (EN 361, € 94,50): …\n2. **Vanglijn** (€ 12,75): …\n3. **Haak** (prijs op aanvraag): …"
+    question = "Welke producten voor valbeveiliging?"
+    assert ask(question, "wat is de goedkoopste?", answer=listed).query == "Vanglijn"
+    assert ask(question, "en de duurste?", answer=listed).query == "Harnas"
+
+
+def test_a_follow_up_without_the_subject_can_be_tried_with_it() -> None:
+    assert ask("Hoe zwaar mag ik tillen?", "En vrouwen?").wider == "vrouwen zwaar tillen"
+    assert not ask("Hoe zwaar mag ik tillen?").wider
