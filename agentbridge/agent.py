@@ -101,7 +101,8 @@ def specialist(*, telemetry_url: str, telemetry_content: bool) -> Agent[Findings
     return agent
 
 
-def _remembered(context: RunContext[Findings]) -> str:
+# Asynchronous, or each turn would have a thread for it, which a server that stops in the middle of the turn waits for.
+async def _remembered(context: RunContext[Findings]) -> str:
     # Whoever approved it, and whatever it says: no fact gives orders.
     return as_instructions([fact for fact in context.deps.memory.facts if safe(fact) == fact])
 
