@@ -5,12 +5,17 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.utils import timezone
 
+from agentbridge.database import in_database
 from conversations.errors import SessionNotFoundError
 from conversations.models import Message, Role
+
+if TYPE_CHECKING:
+    from conversations.openings import TurnRequest
 
 # Clients give up repeating long before; a later request with the same words is meant anew.
 RETRY_WINDOW = timedelta(minutes=10)
@@ -34,6 +39,25 @@ def request_key(*, owner_id: int | None, user_id: str, idempotency_key: str) -> 
     if not idempotency_key:
         return ""
     return hashlib.sha256(f"{owner_id}\0{user_id}\0{idempotency_key}".encode()).hexdigest()
+
+
+async def earlier_attempt(request: TurnRequest) -> Attempt | None:
+    """What became of this question, if it was asked before."""
+    if request.continues:
+        # More of an answer is wanted, and not the answer once more.
+        return None
+    if request.idempotency_key:
+        return await in_database(find_by_key, request.request_key, owner_id=request.owner_id, user_id=request.user_id)
+    if not request.is_retry:
+        return None
+    return await in_database(
+        find_repeated,
+        owner_id=request.owner_id,
+        user_id=request.user_id,
+        session_id=request.session_id,
+        prompt=request.prompt,
+        position=len(request.history),
+    )
 
 
 def find_by_key(key: str, *, owner_id: int | None, user_id: str) -> Attempt | None:

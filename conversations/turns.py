@@ -42,7 +42,7 @@ from conversations.openings import (
     open_unstored,
     reopen_turn,
 )
-from conversations.retries import Attempt, find_by_key, find_repeated
+from conversations.retries import Attempt, earlier_attempt
 
 logger = logging.getLogger(__name__)
 
@@ -329,7 +329,7 @@ async def turn_for(request: TurnRequest) -> Turn | StoredTurn:
 
 
 async def _stored_turn(request: TurnRequest) -> Turn | StoredTurn:
-    if attempt := await _earlier_attempt(request):
+    if attempt := await earlier_attempt(request):
         return await _take_up(attempt, request)
     try:
         if request.in_line and request.session_id:
@@ -338,7 +338,7 @@ async def _stored_turn(request: TurnRequest) -> Turn | StoredTurn:
             opening = await in_database(open_turn, request)
     except IntegrityError:
         # The same key, a moment ago.
-        attempt = await _earlier_attempt(request)
+        attempt = await earlier_attempt(request)
         if attempt is None and request.continues and request.idempotency_key:
             raise BadRequestError(KEY_USED, param="Idempotency-Key") from None
         if attempt is None:
@@ -352,24 +352,6 @@ async def _stored_turn(request: TurnRequest) -> Turn | StoredTurn:
         await running.break_off()
         opening = await in_database(open_turn, request)
     return Turn(opening, request)
-
-
-async def _earlier_attempt(request: TurnRequest) -> Attempt | None:
-    if request.continues:
-        # More of an answer is wanted, and not the answer once more.
-        return None
-    if request.idempotency_key:
-        return await in_database(find_by_key, request.request_key, owner_id=request.owner_id, user_id=request.user_id)
-    if not request.is_retry:
-        return None
-    return await in_database(
-        find_repeated,
-        owner_id=request.owner_id,
-        user_id=request.user_id,
-        session_id=request.session_id,
-        prompt=request.prompt,
-        position=len(request.history),
-    )
 
 
 async def _take_up(attempt: Attempt, request: TurnRequest) -> Turn | StoredTurn:

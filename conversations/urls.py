@@ -2,7 +2,7 @@ from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
 from conversations import pages
-from conversations.api import chat, facts, handovers, openai, responses, search, sessions, sources
+from conversations.api import chat, facts, handovers, openai, responses, search, sessions, sources, transfer
 from conversations.api.telegram import webhook as telegram
 
 urlpatterns = [
@@ -17,10 +17,10 @@ urlpatterns = [
     path("v1/models/<str:model_id>", openai.model),
     re_path(r"^v1(?:/.*)?$", openai.unknown),
     path("api/sessions", sessions.SessionListView.as_view()),
-    path("api/sessions/import", sessions.SessionImportView.as_view()),
+    path("api/sessions/import", transfer.SessionImportView.as_view()),
     path("api/sessions/<str:session_id>", sessions.SessionView.as_view(), name="session"),
     path("api/sessions/<str:session_id>/messages", sessions.SessionMessagesView.as_view()),
-    path("api/sessions/<str:session_id>/export", sessions.SessionExportView.as_view()),
+    path("api/sessions/<str:session_id>/export", transfer.SessionExportView.as_view()),
     path("api/facts", facts.FactListView.as_view()),
     path("api/facts/<str:fact_id>", facts.FactView.as_view()),
     path("api/sessions/<str:session_id>/handover", handovers.SessionHandoverView.as_view()),
