@@ -299,6 +299,14 @@ class TestWho:
         assert "same secret" in answered.json["error"]["message"]
 
     @pytest.mark.usefixtures("signing")
+    @pytest.mark.parametrize("algorithm", ["none", "HS512"])
+    def test_a_signature_of_another_kind_is_refused(self, algorithm: str) -> None:
+        about = {"sub": "ada", "exp": time.time() + 60}
+        token = jwt.encode(about, SECRET * 2 if algorithm != "none" else None, algorithm=algorithm)
+        answered = turn("hallo", headers={**FORWARDED, "X-OpenWebUI-User-Jwt": token})
+        assert (answered.status, Session.objects.count()) == (401, 0)
+
+    @pytest.mark.usefixtures("signing")
     @pytest.mark.parametrize("name", PERSON)
     def test_where_people_are_signed_others_are_refused(self, name: str) -> None:
         assert turn("hallo", headers={name: PERSON[name]}).status == 401
@@ -323,6 +331,11 @@ class TestWho:
         turn("hallo", headers={**PERSON, **self.signed()})
         assert Session.objects.get().user_id == "ada"
 
+    @pytest.mark.parametrize("value", ["", "  ", "{{USER_ID}}"])
+    def test_a_header_that_was_not_filled_in_names_nobody(self, value: str) -> None:
+        turn("hallo", headers={"X-OpenWebUI-Chat-Id": CHAT, "X-OpenWebUI-User-Id": value})
+        assert Session.objects.get().user_id == ""
+
     def test_a_signature_that_nobody_can_check_is_refused(self) -> None:
         answered = turn("hallo", headers=self.signed())
         assert answered.status == 401
@@ -345,8 +358,20 @@ class TestBackgroundCalls:
         task("tags")
         assert Session.objects.values().get() == before
 
+    def test_a_title_changes_nothing_but_the_title(self) -> None:
+        turn("Hoe hoog mag een ladder zijn?")
+        before = Session.objects.values().get()
+        task("title", until=nothing_waits)
+        after = Session.objects.values().get()
+        assert {name for name in after if after[name] != before[name]} == {"title", "updated_at"}
+
     def test_a_title_is_a_few_words_in_the_language_of_the_chat(self) -> None:
         assert json.loads(task("title").text) == {"title": "Hoe hoog mag een ladder"}
+
+    def test_an_english_chat_has_an_english_title_and_tags(self) -> None:
+        told = "<chat_history>\nUSER: How high may a ladder be?\nASSISTANT: \n</chat_history>"
+        assert json.loads(send(user(TASKS["title"] + told)).text) == {"title": "How high may a ladder"}
+        assert json.loads(send(user(TASKS["tags"] + told)).text)["tags"][0] in ("Safe work", "General")
 
     def test_the_next_questions_can_be_answered(self) -> None:
         asked = json.loads(task("follow_ups", "Een ladder heeft een stahoogte van ten hoogste 7,5 meter. [1]").text)
@@ -366,6 +391,18 @@ class TestBackgroundCalls:
     def test_a_task_that_a_person_pasted_is_a_question(self, options: dict[str, Any]) -> None:
         send(user(TASKS["title"] + HISTORY.format(answer="")), **options)
         assert Message.objects.filter(role="user").count() == 1
+
+    def test_an_empty_header_says_that_there_is_no_task_whatever_the_words(self) -> None:
+        send(user(TASKS["title"] + HISTORY.format(answer="")), headers={**FORWARDED, "X-Task": ""}, stream=False)
+        assert Message.objects.filter(role="user").count() == 1
+
+    def test_a_header_that_was_not_filled_in_leaves_it_to_the_words(self) -> None:
+        task("title", headers={**FORWARDED, "X-Task": "{{TASK}}"})
+        assert not Message.objects.exists()
+
+    def test_blanks_before_the_heading_hide_no_task(self) -> None:
+        send(user("\n " + TASKS["title"] + HISTORY.format(answer="")), stream=False)
+        assert not Message.objects.exists()
 
     @pytest.mark.parametrize("name", TASKS)
     def test_the_instructions_of_a_model_that_an_administrator_made_hide_no_task(self, name: str) -> None:
