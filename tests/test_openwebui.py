@@ -510,6 +510,14 @@ class TestSourcesAndProgress:
             {"description": "In richtlijnen gezocht", "done": True},
         ]
 
+    def test_what_evi_does_is_closed_when_the_model_fails(self, stub: StubModel) -> None:
+        """Otherwise it seems to go on searching for ever."""
+        events = turn("look up ladders for ever", stream=True).events
+        shown = [event["event"]["data"]["done"] for event in events if "status" in str(event.get("event"))]
+        assert shown == [False, True] * (len(shown) // 2)
+        assert shown
+        assert events[-1]["error"]["message"].startswith("The model could not answer")
+
     def test_each_source_has_an_id_of_its_own(self) -> None:
         """OpenWebUI counts ids, and its numbers would not be the ones in the text."""
         events = turn("ladder hoog gekeurd", stream=True).events

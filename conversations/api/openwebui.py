@@ -133,16 +133,20 @@ class Extras:
         """What comes with the next event of a turn."""
         if not self.shows_events:
             return
-        if self._when_done:
-            # What was being done is done when something else happens.
-            yield _status(self._when_done, done=True)
-            self._when_done = ""
+        # What was being done is done when something else happens.
+        yield from self.closing()
         if isinstance(event, Progress):
             self._when_done = event.done
             yield _status(event.text, done=False)
         if isinstance(event, Reply):
             for citation in event.citations:
                 yield {"event": {"type": "source", "data": source_of(citation)}}
+
+    def closing(self) -> Iterator[dict[str, Any]]:
+        """What is still shown as being done, told as done; a turn that fails comes to nothing else."""
+        if self._when_done:
+            yield _status(self._when_done, done=True)
+            self._when_done = ""
 
 
 def _status(text: str, *, done: bool) -> dict[str, Any]:
