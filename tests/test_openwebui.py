@@ -605,9 +605,12 @@ class TestAttachments:
         answer = send(with_image(""), tools=TOOLS).text
         assert answer == "Ik kan afbeeldingen niet bekijken. Kunt u uw vraag in woorden stellen?"
 
-    @pytest.mark.parametrize("url", ["data:image/png;base64,iVBORw0KGgo…", "data:,", "https://example.org/a.png", "x"])
+    @pytest.mark.parametrize(
+        "url", ["data:image/png;base64,iVBORw0KGgo…", "data:,", "https://example.org/a.png", "x", "", "file:///a.png"]
+    )
     def test_an_image_that_cannot_be_read_does_not_stop_the_question(self, url: str) -> None:
-        assert send(with_image("Wat is dit?", url), tools=TOOLS).status == 200
+        assert send(with_image("Wat is dit?", url), tools=TOOLS).text.startswith("Ik kan afbeeldingen niet bekijken")
+        assert Message.objects.filter(role="user", content="Wat is dit?").exists()
 
     def test_a_model_that_sees_is_given_the_image_and_those_before_it(
         self, stub: StubModel, settings: Settings
@@ -627,6 +630,42 @@ class TestAttachments:
         send(with_image("say it", "https://example.org/a.png"), tools=TOOLS)
         [_, seen] = stub.requests[-1]["messages"][-1]["content"]
         assert seen["image_url"]["url"] == "https://example.org/a.png"
+
+    @pytest.mark.parametrize(
+        "url",
+        ["data:image/png;base64,", "data:image/svg+xml,<svg/>", "data:image/png;base64,aGFsbG8=", "file:///a.png"],
+    )
+    def test_a_model_that_sees_is_spared_what_it_would_refuse_now_and_with_every_later_question(
+        self, stub: StubModel, settings: Settings, url: str
+    ) -> None:
+        settings.EVI = settings.EVI.model_copy(update={"model_sees_images": True})
+        first = send(with_image("say one", url), tools=TOOLS)
+        send(with_image("say one", url), assistant(first.text), user("say two"), tools=TOOLS)
+        assert first.text.startswith("Ik kan afbeeldingen niet bekijken")
+        given = [message["content"] for request in stub.requests for message in request["messages"]]
+        assert "image_url" not in json.dumps(given)
+
+    def test_an_image_is_what_it_is_and_not_what_it_is_called(self, stub: StubModel, settings: Settings) -> None:
+        settings.EVI = settings.EVI.model_copy(update={"model_sees_images": True})
+        jpeg = base64.b64encode(b"\xff\xd8\xff, as it were").decode()
+        send(with_image("say it", f"data:image/png;base64,{jpeg}"), tools=TOOLS)
+        [_, seen] = stub.requests[-1]["messages"][-1]["content"]
+        assert seen["image_url"]["url"] == f"data:image/jpeg;base64,{jpeg}"
+
+    @pytest.mark.parametrize("name", ["plan <v2>.txt", 'het "grote" plan.txt', "2>1.txt", "a/><file .txt"])
+    def test_a_file_is_named_with_whatever_signs_its_name_has(self, name: str) -> None:
+        """OpenWebUI writes them down as they are."""
+        files = f'<file type="file" id="1" name="{name}"/>\n<file type="file" id="2" name="other.txt"/>'
+        send(user(f"<attached_files>\n{files}\n</attached_files>\n\nWat staat erin?"), tools=TOOLS)
+        kept = Message.objects.get(role="user")
+        assert kept.content == "Wat staat erin?"
+        assert kept.metadata["files"][-1] == "other.txt"
+        assert kept.metadata["files"][0].startswith(name[:2])
+
+    @pytest.mark.parametrize("file", ['<file type="file" id="1"/>', "<file name=''/>"])
+    def test_a_file_without_a_name_is_told_too(self, file: str) -> None:
+        named = f"<attached_files>\n{file}\n</attached_files>\n\n"
+        assert send(user(f"{named}Wat?"), tools=TOOLS).text.startswith("Ik kan (bestand) niet openen")
 
     def test_a_file_alone_is_answered_too(self) -> None:
         named = '<attached_files>\n<file type="file" content_type="text/plain" name="note.txt"/>\n</attached_files>\n\n'
