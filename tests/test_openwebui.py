@@ -363,7 +363,7 @@ class TestBackgroundCalls:
         before = Session.objects.values().get()
         task("title", until=nothing_waits)
         after = Session.objects.values().get()
-        assert {name for name in after if after[name] != before[name]} == {"title", "updated_at"}
+        assert {name for name in after if after[name] != before[name]} == {"title", "metadata", "updated_at"}
 
     def test_a_title_is_a_few_words_in_the_language_of_the_chat(self) -> None:
         assert json.loads(task("title").text) == {"title": "Hoe hoog mag een ladder"}
@@ -431,6 +431,21 @@ class TestBackgroundCalls:
 
     def test_the_title_becomes_the_sessions_title(self) -> None:
         turn("Hoe hoog mag een ladder zijn?")
+        task("title", until=lambda: Session.objects.get().title == "Hoe hoog mag een ladder")
+
+    def test_who_asks_the_first_question_differently_gets_another_title(self) -> None:
+        """OpenWebUI asks for a title once more, and shows that."""
+        turn("Hoe hoog mag een ladder zijn?")
+        task("title", until=nothing_waits)
+        told = "<chat_history>\nUSER: Wat is een steiger?\nASSISTANT: \n</chat_history>"
+        send(user(TASKS["title"] + told), until=lambda: Session.objects.get().title == "Steiger")
+        Session.objects.update(title="Mijn steigers")
+        task("title", until=nothing_waits)
+        assert Session.objects.get().title == "Mijn steigers"
+
+    def test_a_title_is_kept_whatever_else_is_known_of_the_session(self) -> None:
+        turn("Hoe hoog mag een ladder zijn?")
+        Session.objects.update(metadata=["odd"])
         task("title", until=lambda: Session.objects.get().title == "Hoe hoog mag een ladder")
 
     def test_a_title_that_comes_before_its_chat_waits_for_it(self) -> None:
