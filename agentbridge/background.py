@@ -11,7 +11,7 @@ from django.conf import settings
 from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
-from agentbridge import offline, retrieval
+from agentbridge import echo, offline, retrieval
 from agentbridge.citations import MARKER, without_markers
 from agentbridge.database import in_database
 from agentbridge.history import HistoryItem
@@ -65,7 +65,7 @@ TEXTS = {
 
 async def perform(task: str, prompt: str, *, model: Model, instructions: str = "") -> str:
     """What one of TASKS expects: from the model, or by rules where there is none or it does not manage."""
-    if model.model_name != offline.NAME:
+    if model.model_name not in (offline.NAME, echo.NAME):
         try:
             async with asyncio.timeout(settings.EVI.model_timeout):
                 answered = (await Agent(model, instructions=instructions or None).run(prompt)).output

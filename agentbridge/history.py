@@ -16,6 +16,9 @@ from pydantic_ai.messages import (
 )
 
 ADDRESS = "text/uri-list"
+# What models look at, by its first bytes. A client may call anything an image; a model that refuses one would refuse
+# every later question of its chat too.
+BEGINNINGS = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 
 @dataclass(frozen=True)
@@ -28,12 +31,18 @@ class Image:
 
     @property
     def is_readable(self) -> bool:
-        return self.media_type == ADDRESS or self.media_type.startswith("image/")
+        return self.media_type == ADDRESS or bool(self._kind)
 
     def for_model(self) -> ImageUrl | BinaryContent:
         if self.media_type == ADDRESS:
             return ImageUrl(self.content.decode(errors="replace"))
-        return BinaryContent(self.content, media_type=self.media_type)
+        return BinaryContent(self.content, media_type=self._kind)
+
+    @property
+    def _kind(self) -> str:
+        if self.content[:4] == b"RIFF" and self.content[8:12] == b"WEBP":
+            return "image/webp"
+        return next((kind for beginning, kind in BEGINNINGS.items() if self.content.startswith(beginning)), "")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 from uuid import UUID, uuid4
 
+from django.db import transaction
 from django.db.models import Q
 
 from agentbridge import offline
@@ -19,6 +20,8 @@ from conversations.openings import TurnRequest
 from conversations.turns import Delta, Event, Reply, Started, stream_turn
 
 MAX_TITLE_CHARS = 200
+# In a session's metadata: the title that it was given here.
+GIVEN = "given_title"
 # A title can be there a moment before the first question is stored; a real model may still be answering it.
 LOOK_AGAIN_AFTER = (0, 0.1, 0.3, 1, 3, 10)
 
@@ -73,17 +76,24 @@ async def _keep(title: str, *, prompt: str, request: TurnRequest) -> None:
             return
 
 
+@transaction.atomic
 def _entitle(title: str, *, said: list[HistoryItem], request: TurnRequest) -> bool:
-    """Whether there is such a session. A title that it has stays: a person may have chosen it."""
+    """Whether there is such a session. Only a title that was given in the same way is replaced: who edits or asks again
+    their first question gets another one, and others were chosen by a person.
+    """
     mine = Session.objects.for_owner(request.owner_id, user_id=request.user_id)
     if not request.external_id and not request.session_id:
         found = _begun_with(said[0], request=request) if said else None
     else:
         of_thread = Q(channel=request.channel, external_id=request.external_id) if request.external_id else Q()
         found = mine.filter(Q(id=request.session_id) | of_thread).values_list("id", flat=True).first()
-    if not found:
+    session = mine.select_for_update().filter(id=found).first() if found else None
+    if not session:
         return False
-    mine.filter(id=found, title="").update(title=title)
+    about = session.metadata if isinstance(session.metadata, dict) else {}
+    if session.title in ("", about.get(GIVEN)) and session.title != title:
+        session.title, session.metadata = title, about | {GIVEN: title}
+        session.save(update_fields=["title", "metadata"])
     return True
 
 

@@ -40,6 +40,12 @@ class Branch:
     def end(self) -> UUID:
         return self.hashes[-1] if self.hashes else self.root
 
+    @property
+    def answered(self) -> Branch:
+        """As far as it was answered: without the questions at its end, which may not have arrived."""
+        last = max((n for n, item in enumerate(self.said, start=1) if item.role != Role.USER), default=0)
+        return Branch(self.said[:last], self.hashes[:last], self.root)
+
     def place_of(self, question: str) -> Place:
         """Where a question belongs that comes after all this."""
         return Place(self.end, follow(self.end, Role.USER, question), is_first=not self.said)
@@ -94,8 +100,17 @@ def with_hashes(thread: Iterable[Message], *, owner_id: int | None, user_id: str
 def find_thread(branch: Branch, *, question: str, owner_id: int | None, user_id: str) -> UUID | None:
     """The session in which this was said, for a client that names none.
 
-    Best is one that ends with it. Where none does, the client went back: to ask the question again, or another one.
+    Best is one that ends with it. Where none does, the client went back: to ask the question again, or another one. Or
+    EVI was away when the last questions were asked, and the client has them all the same.
     """
+    found = _said_in(branch, question=question, owner_id=owner_id, user_id=user_id)
+    answered = branch.answered
+    if found or len(answered.said) in (0, len(branch.said)):
+        return found
+    return _said_in(answered, question=question, owner_id=owner_id, user_id=user_id)
+
+
+def _said_in(branch: Branch, *, question: str, owner_id: int | None, user_id: str) -> UUID | None:
     place = branch.place_of(question)
     later = Message.objects.active().filter(session=OuterRef("session"), seq__gt=OuterRef("seq")).exclude(content="")
     found = (

@@ -451,6 +451,35 @@ class TestWithoutAnyId:
         assert chat.session_id == begun
         assert Session.objects.count() == 1
 
+    def test_questions_that_never_arrived_begin_no_other_session(self) -> None:
+        """EVI was away for a moment; the client has what was asked meanwhile all the same."""
+        chat = self.nameless()
+        chat.ask("one")
+        begun = chat.session_id
+        chat.thread += [{"role": "user", "content": text} for text in ("lost", "lost too")]
+        chat.ask("two")
+        assert (chat.session_id, chat.stored) == (begun, chat.shown)
+        chat.ask("three")
+        assert (Session.objects.count(), chat.stored, chat.superseded) == (1, chat.shown, [])
+
+    def test_a_question_that_never_arrived_ends_up_in_its_own_of_two_threads(self) -> None:
+        first, second = self.nameless(), self.nameless()
+        for chat in (first, second):
+            chat.ask("one")
+        first.ask("two")
+        second.thread.append({"role": "user", "content": "lost"})
+        second.ask("three")
+        assert first.session_id != second.session_id
+        assert (first.stored, second.stored) == (first.shown, second.shown)
+
+    def test_first_questions_that_never_arrived_are_nobody_elses_thread(self) -> None:
+        chat, other = self.nameless(), self.nameless()
+        chat.ask("one")
+        other.thread = [{"role": "user", "content": "lost"}]
+        other.ask("two")
+        assert other.session_id != chat.session_id
+        assert other.stored == other.shown
+
     def test_the_same_words_of_another_person_are_another_thread(self) -> None:
         chat = self.nameless()
         chat.ask("one")

@@ -299,6 +299,14 @@ class TestWho:
         assert "same secret" in answered.json["error"]["message"]
 
     @pytest.mark.usefixtures("signing")
+    @pytest.mark.parametrize("algorithm", ["none", "HS512"])
+    def test_a_signature_of_another_kind_is_refused(self, algorithm: str) -> None:
+        about = {"sub": "ada", "exp": time.time() + 60}
+        token = jwt.encode(about, SECRET * 2 if algorithm != "none" else None, algorithm=algorithm)
+        answered = turn("hallo", headers={**FORWARDED, "X-OpenWebUI-User-Jwt": token})
+        assert (answered.status, Session.objects.count()) == (401, 0)
+
+    @pytest.mark.usefixtures("signing")
     @pytest.mark.parametrize("name", PERSON)
     def test_where_people_are_signed_others_are_refused(self, name: str) -> None:
         assert turn("hallo", headers={name: PERSON[name]}).status == 401
@@ -323,6 +331,11 @@ class TestWho:
         turn("hallo", headers={**PERSON, **self.signed()})
         assert Session.objects.get().user_id == "ada"
 
+    @pytest.mark.parametrize("value", ["", "  ", "{{USER_ID}}"])
+    def test_a_header_that_was_not_filled_in_names_nobody(self, value: str) -> None:
+        turn("hallo", headers={"X-OpenWebUI-Chat-Id": CHAT, "X-OpenWebUI-User-Id": value})
+        assert Session.objects.get().user_id == ""
+
     def test_a_signature_that_nobody_can_check_is_refused(self) -> None:
         answered = turn("hallo", headers=self.signed())
         assert answered.status == 401
@@ -345,8 +358,20 @@ class TestBackgroundCalls:
         task("tags")
         assert Session.objects.values().get() == before
 
+    def test_a_title_changes_nothing_but_the_title(self) -> None:
+        turn("Hoe hoog mag een ladder zijn?")
+        before = Session.objects.values().get()
+        task("title", until=nothing_waits)
+        after = Session.objects.values().get()
+        assert {name for name in after if after[name] != before[name]} == {"title", "metadata", "updated_at"}
+
     def test_a_title_is_a_few_words_in_the_language_of_the_chat(self) -> None:
         assert json.loads(task("title").text) == {"title": "Hoe hoog mag een ladder"}
+
+    def test_an_english_chat_has_an_english_title_and_tags(self) -> None:
+        told = "<chat_history>\nUSER: How high may a ladder be?\nASSISTANT: \n</chat_history>"
+        assert json.loads(send(user(TASKS["title"] + told)).text) == {"title": "How high may a ladder"}
+        assert json.loads(send(user(TASKS["tags"] + told)).text)["tags"][0] in ("Safe work", "General")
 
     def test_the_next_questions_can_be_answered(self) -> None:
         asked = json.loads(task("follow_ups", "Een ladder heeft een stahoogte van ten hoogste 7,5 meter. [1]").text)
@@ -366,6 +391,18 @@ class TestBackgroundCalls:
     def test_a_task_that_a_person_pasted_is_a_question(self, options: dict[str, Any]) -> None:
         send(user(TASKS["title"] + HISTORY.format(answer="")), **options)
         assert Message.objects.filter(role="user").count() == 1
+
+    def test_an_empty_header_says_that_there_is_no_task_whatever_the_words(self) -> None:
+        send(user(TASKS["title"] + HISTORY.format(answer="")), headers={**FORWARDED, "X-Task": ""}, stream=False)
+        assert Message.objects.filter(role="user").count() == 1
+
+    def test_a_header_that_was_not_filled_in_leaves_it_to_the_words(self) -> None:
+        task("title", headers={**FORWARDED, "X-Task": "{{TASK}}"})
+        assert not Message.objects.exists()
+
+    def test_blanks_before_the_heading_hide_no_task(self) -> None:
+        send(user("\n " + TASKS["title"] + HISTORY.format(answer="")), stream=False)
+        assert not Message.objects.exists()
 
     @pytest.mark.parametrize("name", TASKS)
     def test_the_instructions_of_a_model_that_an_administrator_made_hide_no_task(self, name: str) -> None:
@@ -394,6 +431,21 @@ class TestBackgroundCalls:
 
     def test_the_title_becomes_the_sessions_title(self) -> None:
         turn("Hoe hoog mag een ladder zijn?")
+        task("title", until=lambda: Session.objects.get().title == "Hoe hoog mag een ladder")
+
+    def test_who_asks_the_first_question_differently_gets_another_title(self) -> None:
+        """OpenWebUI asks for a title once more, and shows that."""
+        turn("Hoe hoog mag een ladder zijn?")
+        task("title", until=nothing_waits)
+        told = "<chat_history>\nUSER: Wat is een steiger?\nASSISTANT: \n</chat_history>"
+        send(user(TASKS["title"] + told), until=lambda: Session.objects.get().title == "Steiger")
+        Session.objects.update(title="Mijn steigers")
+        task("title", until=nothing_waits)
+        assert Session.objects.get().title == "Mijn steigers"
+
+    def test_a_title_is_kept_whatever_else_is_known_of_the_session(self) -> None:
+        turn("Hoe hoog mag een ladder zijn?")
+        Session.objects.update(metadata=["odd"])
         task("title", until=lambda: Session.objects.get().title == "Hoe hoog mag een ladder")
 
     def test_a_title_that_comes_before_its_chat_waits_for_it(self) -> None:
@@ -472,6 +524,14 @@ class TestSourcesAndProgress:
             {"description": "Zoekt in richtlijnen…", "done": False},
             {"description": "In richtlijnen gezocht", "done": True},
         ]
+
+    def test_what_evi_does_is_closed_when_the_model_fails(self, stub: StubModel) -> None:
+        """Otherwise it seems to go on searching for ever."""
+        events = turn("look up ladders for ever", stream=True).events
+        shown = [event["event"]["data"]["done"] for event in events if "status" in str(event.get("event"))]
+        assert shown == [False, True] * (len(shown) // 2)
+        assert shown
+        assert events[-1]["error"]["message"].startswith("The model could not answer")
 
     def test_each_source_has_an_id_of_its_own(self) -> None:
         """OpenWebUI counts ids, and its numbers would not be the ones in the text."""
@@ -560,9 +620,12 @@ class TestAttachments:
         answer = send(with_image(""), tools=TOOLS).text
         assert answer == "Ik kan afbeeldingen niet bekijken. Kunt u uw vraag in woorden stellen?"
 
-    @pytest.mark.parametrize("url", ["data:image/png;base64,iVBORw0KGgo…", "data:,", "https://example.org/a.png", "x"])
+    @pytest.mark.parametrize(
+        "url", ["data:image/png;base64,iVBORw0KGgo…", "data:,", "https://example.org/a.png", "x", "", "file:///a.png"]
+    )
     def test_an_image_that_cannot_be_read_does_not_stop_the_question(self, url: str) -> None:
-        assert send(with_image("Wat is dit?", url), tools=TOOLS).status == 200
+        assert send(with_image("Wat is dit?", url), tools=TOOLS).text.startswith("Ik kan afbeeldingen niet bekijken")
+        assert Message.objects.filter(role="user", content="Wat is dit?").exists()
 
     def test_a_model_that_sees_is_given_the_image_and_those_before_it(
         self, stub: StubModel, settings: Settings
@@ -582,6 +645,42 @@ class TestAttachments:
         send(with_image("say it", "https://example.org/a.png"), tools=TOOLS)
         [_, seen] = stub.requests[-1]["messages"][-1]["content"]
         assert seen["image_url"]["url"] == "https://example.org/a.png"
+
+    @pytest.mark.parametrize(
+        "url",
+        ["data:image/png;base64,", "data:image/svg+xml,<svg/>", "data:image/png;base64,aGFsbG8=", "file:///a.png"],
+    )
+    def test_a_model_that_sees_is_spared_what_it_would_refuse_now_and_with_every_later_question(
+        self, stub: StubModel, settings: Settings, url: str
+    ) -> None:
+        settings.EVI = settings.EVI.model_copy(update={"model_sees_images": True})
+        first = send(with_image("say one", url), tools=TOOLS)
+        send(with_image("say one", url), assistant(first.text), user("say two"), tools=TOOLS)
+        assert first.text.startswith("Ik kan afbeeldingen niet bekijken")
+        given = [message["content"] for request in stub.requests for message in request["messages"]]
+        assert "image_url" not in json.dumps(given)
+
+    def test_an_image_is_what_it_is_and_not_what_it_is_called(self, stub: StubModel, settings: Settings) -> None:
+        settings.EVI = settings.EVI.model_copy(update={"model_sees_images": True})
+        jpeg = base64.b64encode(b"\xff\xd8\xff, as it were").decode()
+        send(with_image("say it", f"data:image/png;base64,{jpeg}"), tools=TOOLS)
+        [_, seen] = stub.requests[-1]["messages"][-1]["content"]
+        assert seen["image_url"]["url"] == f"data:image/jpeg;base64,{jpeg}"
+
+    @pytest.mark.parametrize("name", ["plan <v2>.txt", 'het "grote" plan.txt', "2>1.txt", "a/><file .txt"])
+    def test_a_file_is_named_with_whatever_signs_its_name_has(self, name: str) -> None:
+        """OpenWebUI writes them down as they are."""
+        files = f'<file type="file" id="1" name="{name}"/>\n<file type="file" id="2" name="other.txt"/>'
+        send(user(f"<attached_files>\n{files}\n</attached_files>\n\nWat staat erin?"), tools=TOOLS)
+        kept = Message.objects.get(role="user")
+        assert kept.content == "Wat staat erin?"
+        assert kept.metadata["files"][-1] == "other.txt"
+        assert kept.metadata["files"][0].startswith(name[:2])
+
+    @pytest.mark.parametrize("file", ['<file type="file" id="1"/>', "<file name=''/>"])
+    def test_a_file_without_a_name_is_told_too(self, file: str) -> None:
+        named = f"<attached_files>\n{file}\n</attached_files>\n\n"
+        assert send(user(f"{named}Wat?"), tools=TOOLS).text.startswith("Ik kan (bestand) niet openen")
 
     def test_a_file_alone_is_answered_too(self) -> None:
         named = '<attached_files>\n<file type="file" content_type="text/plain" name="note.txt"/>\n</attached_files>\n\n'

@@ -456,6 +456,13 @@ class TestOpenWebUI:
         assert told[-1]["response"]["output"][0]["content"][0]["annotations"] == []
 
     @pytest.mark.usefixtures("ladders")
+    def test_what_is_being_done_is_closed_when_the_model_fails(self, site: Site, key: str) -> None:
+        events = stream_events(site, key, {"input": "look up ladders for ever"}, **self.CHAT)
+        shown = [event["event"]["data"]["done"] for event in events if "event" in event]
+        assert shown == [False, True] * (len(shown) // 2)
+        assert (bool(shown), events[-1]["type"]) == (True, "response.failed")
+
+    @pytest.mark.usefixtures("ladders")
     def test_a_program_is_told_the_sources_as_annotations(self, site: Site, key: str, stub: StubModel) -> None:
         events = stream_events(site, key, {"input": "look up ladders"})
         assert all("event" not in event for event in events)

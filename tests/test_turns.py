@@ -660,3 +660,54 @@ def test_two_hundred_streams_at_once_on_a_pool_of_twenty(client: openai.OpenAI, 
         assert [done.result().strip() for done in answers] == [f"You said: wait {number}" for number in range(200)]
     assert Session.objects.count() == 200
     assert Message.objects.filter(status="complete").count() == 400
+
+
+class TestReplaysOfWhatFailed:
+    """OpenWebUI keeps the question of a turn that failed, and as much of its answer as it got."""
+
+    CHAT = "9c3fd53e-5d0a-4b43-9c0c-3c1f9cf0a001"
+
+    def send(self, site: Site, key: str, *said: str) -> httpx.Response:
+        # Who says what: a text that the model gave begins so.
+        roles = ["assistant" if text.startswith("You said:") else "user" for text in said]
+        return httpx.post(
+            f"{site.url}/v1/chat/completions",
+            json={"messages": [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]}
+            | {"stream": True},
+            headers={"Authorization": f"Bearer {key}", "X-OpenWebUI-Chat-Id": self.CHAT},
+            timeout=30,
+        )
+
+    def stored(self) -> list[tuple[str, str]]:
+        assert not Message.objects.exclude(superseded_by=None).exclude(content="").exists()
+        return [(m.content.strip(), m.status) for m in Message.objects.active().in_session(UUID(self.CHAT))]
+
+    @pytest.mark.usefixtures("client")
+    def test_questions_stand_in_a_row(self, site: Site, key: str, stub: StubModel) -> None:
+        asked = ["fail with 400", "fail with 422", "say three"]
+        statuses = [self.send(site, key, *asked[:number]).status_code for number in (1, 2, 3)]
+        assert statuses == [502, 502, 200]
+        assert given_to(stub) == asked
+        first, second, third = [(text, "complete") for text in asked]
+        failed = ("", "failed")
+        assert self.stored() == [first, failed, second, failed, third, ("You said: say three", "complete")]
+
+    @pytest.mark.usefixtures("client")
+    def test_a_question_asked_again_is_answered(self, site: Site, key: str, stub: StubModel) -> None:
+        question = "fail with 400 at first"
+        assert self.send(site, key, question).status_code == 502
+        stub.go_on.set()
+        assert self.send(site, key, question).status_code == 200
+        assert self.stored() == [(question, "complete"), (f"You said: {question}", "complete")]
+
+    @pytest.mark.usefixtures("client")
+    def test_an_answer_that_broke_off_is_known(self, site: Site, key: str) -> None:
+        broken = self.send(site, key, "break please")
+        assert '"error"' in broken.text
+        self.send(site, key, "break please", "You said:", "say more")
+        assert self.stored() == [
+            ("break please", "complete"),
+            ("You said:", "interrupted"),
+            ("say more", "complete"),
+            ("You said: say more", "complete"),
+        ]

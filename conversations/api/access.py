@@ -129,7 +129,7 @@ def person_of(request: HttpRequest, *, user: str | None) -> Person:
 
 def _forwarded(request: HttpRequest) -> Person | None:
     """The person as OpenWebUI forwards them. Where it signs, what it has not signed may come from anybody."""
-    plain = {name: unquote(request.headers.get(f"X-OpenWebUI-User-{name}", "")).strip() for name in FORWARDED}
+    plain = {name: unquote(header(request, f"X-OpenWebUI-User-{name}")).strip() for name in FORWARDED}
     signed = request.headers.get("X-OpenWebUI-User-Jwt", "").strip()
     secret = settings.EVI.openwebui_jwt_secret
     if signed and not secret:

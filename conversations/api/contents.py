@@ -19,13 +19,15 @@ from agentbridge.history import Image
 
 # As OpenWebUI names the files of a message, before the text.
 ATTACHED_FILES = re.compile(r"\s*<attached_files>(.*?)</attached_files>\s*", re.DOTALL)
-FILE = re.compile(r"<file\b([^<>]*)>")
+BETWEEN_FILES = re.compile(r"(?<=/>)\s*(?=<file\b)")
+# A name stands there as it is, with whatever signs it has.
+AFTER_NAME = re.compile(r'"(?:\s+[\w-]{1,40}="|\s?/?>$)')
 ATTRIBUTE = re.compile(r'\b([\w-]{1,40})="([^"]*)"')
 # What OpenWebUI puts before a question about a file, and takes away again when it replays the question.
 WRAPPED = re.compile(r"\s*### Task:\s*Respond to the user query using the provided context")
 CONTEXT, END_OF_CONTEXT = "<context>", "</context>"
 DATA_URI = re.compile(r"data:([\w.+-]+/[\w.+-]+)?((?:;[\w=.-]+)*?)(;base64)?,", re.IGNORECASE)
-ADDRESS = re.compile(rf"{DATA_URI.pattern}.|https?://.", re.IGNORECASE | re.DOTALL)
+WEB = re.compile(r"https?://.", re.IGNORECASE)
 MAX_NAME_CHARS = 200
 UNREADABLE = "application/octet-stream"
 
@@ -97,7 +99,7 @@ def read_contents(content: str | list[Part] | None) -> Contents:
     # An answer in parts is one text; what a person sends in parts is several.
     joint = "" if all(part.type == "output_text" for part in parts) else "\n"
     text = joint.join(part.text for part in parts if part.text)
-    image_urls = tuple(part.image_url.url for part in parts if part.image_url and ADDRESS.match(part.image_url.url))
+    image_urls = tuple(part.image_url.url for part in parts if part.image_url)
     attached_text = ""
     begin, end = text.find(CONTEXT), text.rfind(END_OF_CONTEXT)
     if 0 <= begin < end and WRAPPED.match(text):
@@ -105,10 +107,13 @@ def read_contents(content: str | list[Part] | None) -> Contents:
         text = text[end + len(END_OF_CONTEXT) :].lstrip()
     names: dict[bool, list[str]] = {True: [], False: []}
     if attached := ATTACHED_FILES.match(text):
-        for file in FILE.findall(attached[1]):
-            about = dict(ATTRIBUTE.findall(file))
-            is_image = about.get("content_type", "").startswith("image/")
-            names[is_image].append(unescape(about.get("name", "")).replace("\0", "")[:MAX_NAME_CHARS])
+        for file in BETWEEN_FILES.split(attached[1].strip()):
+            if not file.startswith("<file"):
+                continue
+            is_image = dict(ATTRIBUTE.findall(file)).get("content_type", "").startswith("image/")
+            _, _, name = file.partition(' name="')
+            name = unescape(AFTER_NAME.split(name, maxsplit=1)[0]).replace("\0", "")[:MAX_NAME_CHARS]
+            names[is_image].append(name if name or is_image else FILE_ALONE)
         text = text[attached.end() :]
     if not text.strip():
         text = IMAGE_ALONE if image_urls else FILE_ALONE if names[False] else text
@@ -122,10 +127,10 @@ def read_image(url: str, *, name: str = "") -> Image:
     """
     head = DATA_URI.match(url)
     if not head:
-        return Image(ADDRESS_ONLY, url.encode(errors="replace"), name)
+        return Image(ADDRESS_ONLY if WEB.match(url) else UNREADABLE, url.encode(errors="replace"), name)
     data = url[head.end() :]
     try:
         content = base64.b64decode(data, validate=True) if head[3] else unquote_to_bytes(data)
     except (binascii.Error, ValueError):
         return Image(UNREADABLE, data.encode(errors="replace"), name)
-    return Image(head[1] or UNREADABLE, content, name)
+    return Image((head[1] or UNREADABLE).lower(), content, name)

@@ -314,7 +314,7 @@ async def streamed(
                 if text := next_lines(event):
                     yield text
         except EviError as error:
-            yield sse(error_body(error))
+            yield b"".join(map(sse, extras.closing())) + sse(error_body(error))
         finally:
             # A client that left ends the turn at once, not when somebody collects the garbage.
             await events.aclose()

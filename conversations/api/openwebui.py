@@ -106,17 +106,18 @@ def task_of(request: HttpRequest, *, prompt: str, told: str, is_alone: bool, is_
 
     What the model is `told` says little: the instructions of a model that an administrator made come with every call.
     """
-    if task := header(request, "X-Task"):
+    task = header(request, "X-Task")
+    # A connection that is told to send its task says with an empty one that there is none, whatever the words are.
+    says_so = bool(task) or request.headers.get("X-Task", "-").strip() == ""
+    if says_so or not is_alone:
         return task
-    if not is_alone:
-        return ""
     if merged_question(prompt):
         # The only one that a person reads, and therefore streamed.
         return "moa_response_generation"
     if is_streamed:
         return ""
-    if prompt.startswith(TASK):
-        purpose = prompt.removeprefix(TASK).lstrip()
+    if prompt.lstrip().startswith(TASK):
+        purpose = prompt.lstrip().removeprefix(TASK).lstrip()
         return next((task for beginning, task in TASKS.items() if purpose.startswith(beginning)), "")
     return next((task for beginning, said, task in OTHER_TASKS if prompt.startswith(beginning) and said in told), "")
 
@@ -132,16 +133,20 @@ class Extras:
         """What comes with the next event of a turn."""
         if not self.shows_events:
             return
-        if self._when_done:
-            # What was being done is done when something else happens.
-            yield _status(self._when_done, done=True)
-            self._when_done = ""
+        # What was being done is done when something else happens.
+        yield from self.closing()
         if isinstance(event, Progress):
             self._when_done = event.done
             yield _status(event.text, done=False)
         if isinstance(event, Reply):
             for citation in event.citations:
                 yield {"event": {"type": "source", "data": source_of(citation)}}
+
+    def closing(self) -> Iterator[dict[str, Any]]:
+        """What is still shown as being done, told as done; a turn that fails comes to nothing else."""
+        if self._when_done:
+            yield _status(self._when_done, done=True)
+            self._when_done = ""
 
 
 def _status(text: str, *, done: bool) -> dict[str, Any]:

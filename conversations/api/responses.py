@@ -335,7 +335,7 @@ class Telling:
     def failure(self, error: EviError) -> bytes:
         output = [self._item(text_part(self.said), status="incomplete")] if self.said else []
         failed = self.frame.failed(self.started.message_id, self.started.session_id, error=error, output=output)
-        return self._line("response.failed", response=failed)
+        return b"".join(map(sse, self.extras.closing())) + self._line("response.failed", response=failed)
 
     def _end(self, reply: Reply) -> bytes:
         # OpenWebUI makes a source of each annotation; it has been told the sources already.
