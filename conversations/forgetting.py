@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from conversations.models import (
 
 BATCH_SIZE = 100
 FACTS = Fact._meta.db_table
+# As Telegram numbers chats; those of groups are negative.
+CHAT_ID = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,17 @@ def delete_sessions(sessions: SessionQuerySet, *, by: User | str) -> Receipt:
 
 
 def owners_of(user_id: str, *, client: str | None = None) -> list[int | None]:
-    """The clients that know this person; None among them is the open one of development."""
+    """The clients that know this person; None among them is the open one of development.
+
+    Of a chat there may be no more than what Telegram brought, which belongs to no client.
+    """
     of_client = {"owner__username": client} if client else {}
     known = Session.objects.filter(user_id=user_id, **of_client).order_by().values_list("owner_id").distinct()
     written = Fact.objects.filter(user_id=user_id, **of_client).order_by().values_list("owner_id").distinct()
-    return sorted({owner for (owner,) in [*known, *written]}, key=lambda owner: owner or 0)
+    owners: set[int | None] = {owner for (owner,) in [*known, *written]}
+    if not owners and not client and _brought_from(user_id).exists():
+        owners = {None}
+    return sorted(owners, key=lambda owner: owner or 0)
 
 
 def preview_forgetting(*, owner_id: int | None, user_id: str) -> Receipt:
@@ -70,7 +79,7 @@ def preview_forgetting(*, owner_id: int | None, user_id: str) -> Receipt:
     sessions = Session.objects.for_owner(owner_id, user_id=user_id)
     # Those that come from a session and those that somebody wrote down.
     facts = Counter({FACTS: Fact.objects.for_owner(owner_id, user_id=user_id).count()})
-    return Receipt(rows_of(sessions) | facts)
+    return Receipt(rows_of(sessions) | facts | _counted(_brought_from(user_id).count()))
 
 
 def forget_person(
@@ -98,12 +107,20 @@ def forget_person(
 
 
 def _forget_chat(user_id: str) -> Receipt:
+    number, _ = _brought_from(user_id).delete()
+    return Receipt(_counted(number))
+
+
+def _brought_from(user_id: str) -> models.QuerySet[TelegramUpdate]:
     """What Telegram brought from this person's chat, and is kept for a while so that it is answered once."""
     channel, _, chat_id = user_id.partition(":")
-    if channel != Channel.TELEGRAM or not chat_id.removeprefix("-").isdecimal():
-        return Receipt()
-    number, _ = TelegramUpdate.objects.filter(chat_id=int(chat_id)).delete()
-    return Receipt(Counter({TelegramUpdate._meta.db_table: number}) if number else Counter())
+    if channel != Channel.TELEGRAM or not CHAT_ID.fullmatch(chat_id):
+        return TelegramUpdate.objects.none()
+    return TelegramUpdate.objects.filter(chat_id=int(chat_id))
+
+
+def _counted(updates: int) -> Counter[str]:
+    return +Counter({TelegramUpdate._meta.db_table: updates})
 
 
 def digest_of(*, owner_id: int | None, user_id: str) -> str:

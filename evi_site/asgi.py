@@ -9,6 +9,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "evi_site.settings")
 http = get_asgi_application()
 
 from agentbridge.warming import warm_up  # noqa: E402
+from conversations.api.telegram.webhook import look_for_what_was_left  # noqa: E402
 from conversations.farewell import before_the_end  # noqa: E402
 from conversations.live import announcer  # noqa: E402
 from conversations.routing import websocket_urlpatterns  # noqa: E402
@@ -22,4 +23,5 @@ warm_up()
 async def application(scope: dict[str, object], receive: object, send: object) -> None:
     announcer.listen()
     before_the_end(Turn.end_all)
+    look_for_what_was_left()
     await router(scope, receive, send)

@@ -134,7 +134,7 @@ def search(talk: Talk, rest: str) -> None:
         raise ChatError("Waarnaar? /search en een paar woorden.")
     found = talk.client.search(rest)
     if not found:
-        say(f"Over '{rest}' is niets gevonden in je gesprekken.")
+        say(f"Over '{rest}' is niets gevonden. Wat net is gezegd, vindt EVI pas na een minuut of twee.")
         return
     show_finds(found)
     say("Verder in een gesprek: /resume en het begin van zijn id.")

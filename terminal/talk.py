@@ -7,7 +7,7 @@ from typing import Any
 
 from terminal.arguments import SESSION_ID
 from terminal.client import Client, Conversation, Ending, Event, Piece, Row
-from terminal.errors import ChatError, NotThereError
+from terminal.errors import MODEL_TROUBLE, ChatError, NotThereError
 from terminal.screen import SHORT_ID, print_json, say, say_error, show, show_sessions
 from terminal.state import Memory
 from terminal.words import one_line, storable
@@ -88,8 +88,11 @@ class Talk:
         return failure
 
     def _is_stored(self, failure: ChatError | None) -> bool:
-        """Whether the server has the conversation. A question that was interrupted has most often reached it."""
-        return self.conversation.is_known or (failure is not None and failure.code == INTERRUPTION)
+        """Whether the server has the conversation. A question that was interrupted has most often reached it.
+
+        One that the model failed at is stored, although the refusal does not say where.
+        """
+        return self.conversation.is_known or (failure is not None and failure.code in (INTERRUPTION, *MODEL_TROUBLE))
 
     def begin_anew(self) -> None:
         self.conversation = Conversation()

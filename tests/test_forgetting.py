@@ -1,6 +1,7 @@
 """Deleting means deleting: a session, and a person, with all that goes with them."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
@@ -13,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from conversations.forgetting import Receipt, digest_of, forget_person, owners_of, preview_forgetting
+from conversations.handover import offer
 from conversations.models import (
     Action,
     ApiKey,
@@ -21,10 +23,14 @@ from conversations.models import (
     Fact,
     FactSource,
     FactStatus,
+    Handover,
     Message,
+    MessageEmbedding,
     Session,
     Summary,
+    TelegramUpdate,
 )
+from conversations.remembering import make_findable
 from conversations.retention import delete_expired_sessions
 from conversations.tasks import cleanup_sessions
 
@@ -32,7 +38,17 @@ pytestmark = pytest.mark.django_db
 
 MakeSession = Callable[..., Session]
 # What `known_session` makes, all of which goes with it.
-ALL_OF_IT = {"sessions": 1, "messages": 2, "attachments": 1, "summaries": 1, "facts": 1}
+ALL_OF_IT = {
+    "sessions": 1,
+    "messages": 2,
+    "message_embeddings": 2,
+    "attachments": 1,
+    "summaries": 1,
+    "facts": 1,
+    "handovers": 1,
+}
+# Said nowhere but in a known session, and so to be found nowhere when it is gone.
+WORD = "zwenkwiel"
 
 
 def run(*arguments: str) -> str:
@@ -52,25 +68,46 @@ def fact_from(*messages: Message, text: str, **fields: Any) -> Fact:
 def known_session(make_session: MakeSession) -> Callable[..., Session]:
     """A session of which something is known in every table."""
 
-    def make(**fields: Any) -> Session:
-        session = make_session(messages=2, **fields)
+    def make(*, days_old: float = 0, **fields: Any) -> Session:
+        session = make_session(messages=1, **{"title": f"Een {WORD}"} | fields)
+        session.messages.create(role="assistant", content=f"Een {WORD} draait.", metadata={"citations": [WORD]})
         question = session.messages.order_by("seq")[0]
-        fact_from(question, text=f"feit uit {session.id}", owner=session.owner, user_id=session.user_id)
-        Summary.objects.create(session=session, text="ladders", message_count=2, last_seq=question.seq)
-        Attachment.objects.create(session=session, digest="x", media_type="image/png", size=1, content=b"x")
+        fact_from(question, text=f"{WORD} uit {session.id}", owner=session.owner, user_id=session.user_id)
+        Summary.objects.create(session=session, text=f"Over een {WORD}", message_count=2, last_seq=question.seq)
+        Attachment.objects.create(
+            session=session, digest="x", media_type="text/plain", size=9, content=WORD.encode(), name=WORD
+        )
+        make_findable(thorough=True)
+        offer(session.id)
+        Session.objects.filter(id=session.id).update(last_accessed=timezone.now() - timedelta(days=days_old))
         return session
 
     return make
 
 
 def nothing_is_left() -> bool:
-    return not any(model.objects.exists() for model in (Session, Message, Attachment, Summary, Fact, FactSource))
+    gone = (Session, Message, MessageEmbedding, Attachment, Summary, Fact, FactSource, Handover)
+    return not any(model._default_manager.exists() for model in gone) and not still_written(WORD)
+
+
+def still_written(word: str) -> list[str]:
+    """The tables with the word in any of their rows, whoever made them."""
+    with connection.cursor() as cursor:
+
+        def has_it(table: str) -> bool:
+            cursor.execute(f'SELECT 1 FROM "{table}" AS row WHERE row::text ~* %s LIMIT 1', [word])
+            return cursor.fetchone() is not None
+
+        return [table for table in connection.introspection.table_names(cursor) if has_it(table)]
 
 
 class TestSession:
-    @pytest.mark.parametrize("road", ["orm", "api", "sql", "clean-up"])
-    def test_all_that_is_known_from_it_goes_with_it(self, road: str, known_session: MakeSession) -> None:
+    @pytest.mark.parametrize("road", ["orm", "api", "sql", "clean-up", "admin"])
+    def test_all_that_is_known_from_it_goes_with_it(
+        self, road: str, known_session: MakeSession, admin_client: Client
+    ) -> None:
         session = known_session(days_old=31)
+        assert {"sessions", "messages", "message_embeddings", "summaries", "facts"} <= set(still_written(WORD))
         match road:
             case "orm":
                 session.delete()
@@ -81,6 +118,9 @@ class TestSession:
                     cursor.execute("DELETE FROM sessions WHERE id = %s", [session.id])
             case "clean-up":
                 delete_expired_sessions()
+            case "admin":
+                page = f"/admin/conversations/session/{session.id}/delete/"
+                assert admin_client.post(page, {"post": "yes"}).status_code == 302
         assert nothing_is_left()
 
     def test_a_fact_that_was_said_elsewhere_too_stays_until_that_goes(self, make_session: MakeSession) -> None:
@@ -160,6 +200,22 @@ class TestPerson:
         assert set(Session.objects.all()) == set(others)
         assert Fact.objects.count() == Summary.objects.count() == 3
 
+    def test_what_telegram_brought_from_their_chat_goes_too(self, known_session: MakeSession) -> None:
+        known_session(user_id="telegram:7")
+        for number, chat_id in enumerate((7, 7, 8)):
+            content = {"message": {"text": f"{WORD} {chat_id}"}}
+            TelegramUpdate.objects.receive(content, bot_id=1, update_id=number, chat_id=chat_id)
+        preview = preview_forgetting(owner_id=None, user_id="telegram:7")
+        receipt = forget_person(owner_id=None, user_id="telegram:7", by="test")
+        assert dict(receipt.counts) == dict(preview.counts) == ALL_OF_IT | {"telegram_updates": 2}
+        assert TelegramUpdate.objects.get().chat_id == 8
+        assert still_written(f"{WORD} 7") == []
+
+    def test_a_chat_that_has_no_session_yet_can_be_forgotten(self) -> None:
+        TelegramUpdate.objects.receive({}, bot_id=1, update_id=1, chat_id=-100)
+        assert "telegram updates" in run("telegram:-100", "--yes")
+        assert not TelegramUpdate.objects.exists()
+
     def test_facts_alone_go_too(self) -> None:
         Fact.objects.create(user_id="anna", text="Ik werk op daken", decided_at=timezone.now())
         assert forget_person(owner_id=None, user_id="anna", by="test").counts == {"facts": 1}
@@ -195,10 +251,10 @@ class TestCommand:
         known_session(user_id="anna")
         known_session(owner=User.objects.create_user("client"), user_id="anna")
         told = run("anna", "--yes")
-        receipt = told[told.index("Forgotten:") :].split()
-        assert receipt[:3] == ["Forgotten:", "sessions", "2"]
-        assert dict(zip(receipt[1::2], receipt[2::2], strict=True)) == {
-            table: str(2 * number) for table, number in ALL_OF_IT.items()
+        receipt = [line.rsplit(maxsplit=1) for line in told[told.index("Forgotten:") :].splitlines()[1:]]
+        assert receipt[0] == ["  sessions", "2"]
+        assert {table.strip().replace(" ", "_"): int(number) for table, number in receipt} == {
+            table: 2 * number for table, number in ALL_OF_IT.items()
         }
         assert nothing_is_left()
 

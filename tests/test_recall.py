@@ -25,7 +25,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from agentbridge import embeddings
-from conversations import remembering
+from conversations import handover, remembering
 from conversations.candidates import Filters
 from conversations.models import (
     ApiKey,
@@ -309,6 +309,55 @@ class TestWhoseItIs:
         assert status == 200
         assert {result["title"] for result in said["results"] if result["session_id"]} == {"two ann"}
         assert get("/api/search", q="dak in Breda", key="evi_two")[1]["results"] == []
+
+    @pytest.mark.parametrize(("user", "key"), [("bob", "evi_one"), ("", "evi_one"), ("ann", "evi_two"), ("ann", "")])
+    def test_no_road_leads_to_what_somebody_else_said(self, user: str, key: str, neighbours: tuple[User, User]) -> None:
+        theirs = Session.objects.get(owner=neighbours[0], user_id="ann")
+        answer = theirs.messages.create(role="assistant", content="Dat was one met ann.")
+        fact = Fact.objects.get(owner=neighbours[0], user_id="ann")
+        code = handover.offer(theirs.id).code if key != "evi_one" else "2222-2222"
+        client = Client(headers={"Authorization": f"Bearer {key}"} if key else {})
+        session, ask = f"/api/sessions/{theirs.id}", {"model": "evi", "user": user}
+        answer_id, conversation_id = f"resp_{answer.id.hex}", f"conv_{theirs.id.hex}"
+        words: list[Any] = [{"role": "user", "content": "Wat zei ik over het dak in Breda?"}]
+
+        def road(method: str, path: str, body: Any = None, *, refused: int = 404, **headers: str) -> None:
+            response = client.generic(
+                method,
+                path + ("&" if "?" in path else "?") + urlencode({"user": user}),
+                json.dumps(body),
+                "application/json",
+                headers=headers,
+            )
+            assert (response.status_code, "one met ann" in response.content.decode()) == (refused, False), path
+
+        road("GET", "/api/search?q=dak+in+Breda", refused=200)
+        road("GET", "/api/sessions", refused=200)
+        road("GET", f"/api/sessions?prefix={str(theirs.id)[:8]}", refused=200)
+        road("GET", "/api/facts", refused=200)
+        for path in (
+            session,
+            f"{session}/messages",
+            f"{session}/export?format=json",
+            f"{session}/export?format=markdown",
+        ):
+            road("GET", path)
+        road("PATCH", session, {"title": "mijn"})
+        road("DELETE", session)
+        road("PATCH", f"/api/facts/{fact.id}", {"text": "anders"})
+        road("DELETE", f"/api/facts/{fact.id}")
+        road("POST", f"{session}/handover")
+        road("POST", "/api/handover", {"code": code})
+        named = {"X-Session-ID": str(theirs.id)}
+        road("POST", "/chat", {"query": "Wat zei ik?", "user": user}, **named)
+        road("POST", "/v1/chat/completions", {**ask, "messages": words}, **named)
+        road("POST", "/v1/responses", {**ask, "input": "Wat zei ik?", "conversation": conversation_id})
+        road("POST", "/v1/responses", {**ask, "input": "Wat zei ik?", "previous_response_id": answer_id})
+        road("GET", f"/v1/responses/{answer_id}")
+        theirs.refresh_from_db()
+        fact.refresh_from_db()
+        assert (theirs.title, theirs.user_id, theirs.messages.count()) == ("one ann", "ann", 2)
+        assert fact.text == f"{ROOF} Dat was one met ann."
 
     @pytest.mark.usefixtures("offline")
     def test_the_agent_recalls_one_persons_own(self, neighbours: tuple[User, User]) -> None:

@@ -1,17 +1,18 @@
 """What Telegram brought is answered: threads side by side, each in order, and whatever happens to a process meanwhile.
 
 An update is stored before it is acknowledged. Whoever takes it up holds it for half a minute at a time and says that it
-is still at it. When a process dies, another takes the update up after that: a web process that found it held looks
-again when its half minute is over, and the worker looks every minute. The turn knows the update again and asks nothing
-twice; an answer that was stored and did not arrive is sent. A process that is told to stop first notes what it has
-said. Between a message's arrival at Telegram and the note of it here lies a moment in which a crash means that this one
-message comes twice.
+is still at it. When a process dies, another takes the update up after that: a web process looks when it starts, and
+again when the half minute of what it found held is over, and the worker looks every minute. The turn knows the update
+again and asks nothing twice; an answer that was stored and did not arrive is sent. A process that is told to stop first
+notes what it has said, and lets go of what it has not. Between a message's arrival at Telegram and the note of it here
+lies a moment in which a crash means that this one message comes twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine
 from typing import Any
 
@@ -94,10 +95,14 @@ async def stop() -> None:
     """Before this process goes: what is under way is said and noted, or left to another process with all that waits."""
     global _is_stopping
     _is_stopping = True
-    if _under_way:
-        _, unfinished = await asyncio.wait(_under_way, timeout=LAST_SECONDS)
+    deadline = time.monotonic() + LAST_SECONDS
+    # What is being taken up at this moment begins only now, and is waited for as well.
+    while _under_way and (left := deadline - time.monotonic()) > 0:
+        await asyncio.wait(_under_way, timeout=left)
+    if unfinished := set(_under_way):
         for task in unfinished:
             task.cancel()
+        await asyncio.wait(unfinished)
     await telegram_bot().session.close()
 
 
@@ -167,6 +172,10 @@ async def _answer(update: TelegramUpdate) -> None:
     except (TelegramNetworkError, TelegramServerError) as error:
         pause = PAUSE_SECONDS * 2**update.attempts
         logger.warning("Telegram cannot be reached (%s); update %s waits %.0f seconds", error.label, update, pause)
+    except asyncio.CancelledError:
+        # Nobody has to wait until this process's half minute is over.
+        await in_database(TelegramUpdate.objects.keep, update.id, seconds=0)
+        raise
     except Exception:
         pause = PAUSE_SECONDS * 2**update.attempts
         logger.exception("Telegram: update %s failed; it waits %.0f seconds", update, pause)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from functools import cache
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from django.conf import settings
@@ -35,9 +37,7 @@ async def webhook(request: HttpRequest) -> JsonResponse:
                 {"error": "Method not allowed", "detail": "Use POST."}, status=405, headers={"Allow": "POST"}
             )
         update = _read(request)
-        # The first time it takes seconds, and nobody else shall wait for that.
-        inbox = await asyncio.to_thread(import_module, "conversations.api.telegram.inbox")
-        before_the_end(inbox.stop)
+        inbox = await _inbox()
         await inbox.receive(update)
     except EviError as error:
         refused = error
@@ -51,6 +51,23 @@ async def webhook(request: HttpRequest) -> JsonResponse:
         inbox.begin()
         return JsonResponse({})
     return JsonResponse({"error": refused.title, "detail": refused.message}, status=refused.status)
+
+
+@cache
+def look_for_what_was_left() -> asyncio.Task[None] | None:
+    """When a process starts: what the one before it could not answer is answered, also if nobody says anything new."""
+    return asyncio.create_task(_look()) if settings.EVI.telegram_token else None
+
+
+async def _look() -> None:
+    (await _inbox()).begin()
+
+
+async def _inbox() -> ModuleType:
+    # The first time it takes seconds, and nobody else shall wait for that.
+    inbox = await asyncio.to_thread(import_module, "conversations.api.telegram.inbox")
+    before_the_end(inbox.stop)
+    return inbox
 
 
 def _read(request: HttpRequest) -> dict[str, Any]:
