@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -118,8 +119,20 @@ class TestWhen:
         session = talk(*LADDERS)
         summarize()
         session.messages.filter(content__contains="12 maanden").delete()
+        assert not Summary.objects.exists()
         summarize()
         assert "12 maanden" not in Summary.objects.get().text
+
+    @pytest.mark.parametrize("change", [{"content": "Iets anders"}, {"superseded_by": uuid4()}])
+    def test_what_was_changed_is_in_no_summary_until_the_next(self, change: dict[str, object]) -> None:
+        session = talk(*LADDERS)
+        summarize()
+        later = session.messages.create(role="user", content="En trappen?")
+        session.messages.filter(id=later.id).update(**change)
+        assert Summary.objects.exists()
+        session.messages.filter(content__contains="12 maanden").update(**change)
+        assert not Summary.objects.exists()
+        assert summarize() == SummaryReport(summarized=1)
 
     def test_what_was_edited_away_is_not_summarised(self) -> None:
         session = talk(("user", "Vertel over asbest"), ("user", "Vertel over ladders"))
