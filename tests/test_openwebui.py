@@ -504,6 +504,30 @@ class TestBackgroundCallsOfARealModel:
         assert json.loads(send(user(prompt), stream=False).text)["title"].startswith("Ladders")
 
 
+class TestWhatGoesWrong:
+    def test_a_person_reads_it_in_dutch(self, stub: StubModel) -> None:
+        refused = turn("fail with 500")
+        assert refused.status == 502
+        assert refused.json["error"]["message"].startswith("Het taalmodel kon deze vraag niet beantwoorden.")
+
+    def test_a_program_reads_it_in_english(self, stub: StubModel) -> None:
+        refused = send(user("fail with 500"), headers={})
+        assert refused.status == 502
+        assert refused.json["error"]["message"].startswith("The model could not answer")
+
+    def test_in_mid_stream_too(self, stub: StubModel) -> None:
+        events = turn("look up ladders for ever", stream=True).events
+        [error] = [event["error"] for event in events if "error" in event]
+        assert error["message"].startswith("Het taalmodel")
+
+    def test_too_many_questions_too(self, settings: Settings) -> None:
+        settings.EVI = settings.EVI.model_copy(update={"rate_limit": 1})
+        # A new minute may begin in between, but not twice.
+        refused = next(answered for answered in (turn("hallo") for _ in range(3)) if answered.status == 429)
+        assert refused.json["error"]["code"] == "rate_limit_exceeded"
+        assert refused.json["error"]["message"].startswith("Dat waren veel vragen")
+
+
 @pytest.mark.usefixtures("offline")
 class TestSourcesAndProgress:
     def test_a_source_is_shown_with_title_excerpt_link_and_score(self) -> None:
@@ -531,7 +555,7 @@ class TestSourcesAndProgress:
         shown = [event["event"]["data"]["done"] for event in events if "status" in str(event.get("event"))]
         assert shown == [False, True] * (len(shown) // 2)
         assert shown
-        assert events[-1]["error"]["message"].startswith("The model could not answer")
+        assert events[-1]["error"]["message"].startswith("Het taalmodel")
 
     def test_each_source_has_an_id_of_its_own(self) -> None:
         """OpenWebUI counts ids, and its numbers would not be the ones in the text."""
