@@ -168,13 +168,16 @@ def _follow_ups(said: Sequence[HistoryItem], *, language: str) -> list[str]:
     meant = understand(question.content, said=before)
     # Where no source was found for the question, none is known for what follows from it.
     is_known = said[-1].role == "assistant" and bool(MARKER.search(said[-1].content)) if said else False
-    hits = retrieval.search_guidelines(meant.query, language=language, limit=8) if is_known and meant.query else []
+    hits = retrieval.search_guidelines(meant.query, language=language, limit=20) if is_known and meant.query else []
     told = without_markers(" ".join(item.content for item in said)).casefold()
+    quoted = [hit for hit in hits if hit.text[:60].casefold() in told]
+    # The guideline that was quoted goes first; in others there is not much that one would ask next.
+    subject = next((hit.title for hit in (*quoted, *hits)), "")
     sections = dict.fromkeys(
         hit.section
-        for hit in hits
+        for hit in sorted(hits, key=lambda hit: hit.title != subject)
         # What was quoted need not be asked for.
-        if hit.language == language and hit.section and hit.text[:60].casefold() not in told
+        if hit.language == language and hit.section and hit not in quoted
     )
     asks = [
         # A heading may be a question with an addition.

@@ -112,6 +112,18 @@ def test_services_wait_for_what_they_need() -> None:
     }
 
 
+def test_openwebui_is_wired_to_evi() -> None:
+    told = SERVICES["openwebui"]["environment"]
+    port = SERVICES["web"]["ports"][0].rsplit(":")[-1]
+    assert told["OPENAI_API_BASE_URL"] == f"http://web:{port}/v1"
+    [connection] = json.loads(told["OPENAI_API_CONFIGS"]).values()
+    assert connection["headers"]["X-Task"] == "{{TASK}}"
+    assert told["ENABLE_FORWARD_USER_INFO_HEADERS"] == "true"
+    # Both have the same secret or neither, or EVI would refuse everybody.
+    assert told["FORWARD_USER_INFO_HEADER_JWT_SECRET"] == "${EVI_OPENWEBUI_JWT_SECRET:-}"
+    assert "EVI_OPENWEBUI_JWT_SECRET" in SERVICES["web"]["environment"]
+
+
 @pytest.mark.parametrize("text", [COMPOSE_TEXT, DOCKERFILE_TEXT], ids=["docker-compose.yml", "Dockerfile"])
 def test_every_variable_is_one_that_evi_reads(text: str) -> None:
     assert set(re.findall(r"\b(?:EVI_[A-Z][A-Z_]*|DATABASE_URL)\b", text)) <= variables()

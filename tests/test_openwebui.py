@@ -378,6 +378,15 @@ class TestBackgroundCalls:
         assert asked["follow_ups"][0] == "Hoe vaak wordt een ladder gekeurd?"
         assert "eens per jaar" in turn(asked["follow_ups"][0]).text
 
+    def test_what_to_ask_next_is_about_the_same_guideline(self, tmp_path: Path) -> None:
+        (tmp_path / "trapladders.md").write_text(
+            "---\ntitle: Trapladders\n---\n# Trapladders\n\n## Hoe hoog mag een ladder met een trap zijn?\n\n"
+            "Zo hoog mag een ladder zijn die ook een trap is: ten hoogste 3 meter.\n"
+        )
+        ingest([tmp_path])
+        asked = json.loads(task("follow_ups", "Een ladder heeft een stahoogte van ten hoogste 7,5 meter. [1]").text)
+        assert asked["follow_ups"][0] == "Hoe vaak wordt een ladder gekeurd?"
+
     def test_tags_are_the_subjects_of_the_guidelines(self) -> None:
         assert json.loads(task("tags").text) == {"tags": ["Veilig werken", "Ladders"]}
 
