@@ -425,6 +425,23 @@ class TestSearch:
         assert get(result["link"], user="ann")[1]["title"] == "Dak"
 
     @pytest.mark.parametrize(
+        ("narrowed", "expected"),
+        [
+            ({"channel": "telegram"}, {ROOF}),
+            ({"channel": "cli", "role": "assistant"}, {"Draag op het dak een harnas."}),
+            ({"role": "user"}, {ROOF}),
+            ({"until": "YESTERDAY"}, {ROOF}),
+            ({"since": "YESTERDAY"}, {"Draag op het dak een harnas."}),
+            ({"kind": "summary"}, set()),
+        ],
+    )
+    def test_the_api_narrows_it_by_time_channel_and_role(self, narrowed: dict[str, str], expected: set[str]) -> None:
+        yesterday = f"{timezone.now() - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
+        query = {name: value.replace("YESTERDAY", yesterday) for name, value in narrowed.items()}
+        status, said = get("/api/search", q="dak", user="ann", **query)
+        assert (status, {result["snippet"] for result in said["results"]}) == (200, expected)
+
+    @pytest.mark.parametrize(
         "wrong",
         [
             {},

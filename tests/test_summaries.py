@@ -27,6 +27,7 @@ from agentbridge.offline import offline_model
 from conversations import summaries
 from conversations.models import Message, Session, Summary
 from conversations.openings import TurnRequest, open_turn
+from conversations.remembering import make_findable
 from conversations.schedules import register_schedules
 from conversations.summaries import SummaryReport
 from evi_site.environment import BASE_DIR
@@ -412,3 +413,7 @@ def test_a_real_worker_summarises_on_schedule(database_url: str) -> None:
     assert Summary.objects.get().session_id == idle.id
     listed = Client().get("/api/sessions").json()["results"]
     assert {session["id"]: bool(session["summary"]) for session in listed} == {str(idle.id): True, str(busy.id): False}
+    # And when the worker's other schedule has looked, it is found by what it says.
+    make_findable()
+    found = Client().get("/api/search", {"q": "ladder keuren", "kind": "summary"}).json()["results"]
+    assert [each["session_id"] for each in found] == [str(idle.id)]
