@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 from pydantic import ValidationError
@@ -302,9 +303,9 @@ class TestDelivery:
         assert stub.calls["een"] == 1
 
     def is_put_back(self) -> bool:
-        """Held for another time than a process holds what it is at."""
-        update = TelegramUpdate.objects.exclude(claimed_until=None).filter(done_at=None).first()
-        return bool(update and update.claimed_until and update.claimed_until - timezone.now() > LEASE)
+        """Held for longer than a process holds what it has just begun."""
+        longer = F("received_at") + LEASE + timedelta(seconds=5)
+        return TelegramUpdate.objects.filter(done_at=None, claimed_until__gt=longer).exists()
 
     def time_passes(self) -> None:
         """As long as a process may hold an update without a sign of life, and a question without an answer."""
