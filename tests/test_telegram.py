@@ -328,7 +328,7 @@ class TestDelivery:
         held.update(claimed_until=timezone.now() + timedelta(seconds=3))
         phone.say("twee")
         assert phone.hears(2) == ["You said: wait for the end", "You said: twee"]
-        asked = Message.objects.filter(session__user_id="telegram:7", role="user")
+        asked = Message.objects.filter(session__user_id="telegram:7", role="user").order_by("seq")
         assert [m.content for m in asked] == ["wait for the end", "twee"]
 
     def test_told_to_stop_it_says_what_it_has_begun_to_say_and_lets_go_of_the_rest(
