@@ -62,6 +62,13 @@ function makeButton(part) {
   });
 }
 
+/** An icon is a word in a font of pictures, and is not read out beside the words that say the same. */
+function hush(icon) {
+  const does = icon.closest("a, button");
+  const isAlone = does && does.textContent.trim() === icon.textContent.trim() && !does.ariaLabel && !does.title;
+  if (!isAlone) icon.setAttribute("aria-hidden", "true");
+}
+
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a[data-earlier]");
   if (link && !event.ctrlKey && !event.metaKey) {
@@ -82,8 +89,8 @@ document.addEventListener("DOMContentLoaded", () => {
   }
   document.getElementById("main")?.setAttribute("role", "main");
   document.querySelectorAll(MOUSE_ONLY).forEach(makeButton);
-  // Each is a word in a font of pictures; one that does something has a name of its own.
-  for (const icon of document.querySelectorAll(".material-symbols-outlined:not([role])")) icon.setAttribute("aria-hidden", "true");
+  document.getElementById("searchbar-submit")?.setAttribute("aria-label", "Zoeken");
+  document.querySelectorAll(".material-symbols-outlined:not([role])").forEach(hush);
   // The two parts of a moment have a name each, which Unfold writes beside them and not in a label.
   for (const part of document.querySelectorAll(".vDateField, .vTimeField")) {
     if (!part.labels.length) part.setAttribute("aria-label", part.classList.contains("vDateField") ? "Datum" : "Tijd");
