@@ -958,6 +958,15 @@ def test_first_page_tells_of_today_and_of_the_days_before(admin_client: Client, 
     assert context["token_rows"] == [("een-model", "1.234", 100)]
 
 
+def test_yesterday_is_there_before_the_worker_has_counted_it(admin_client: Client, session: Session) -> None:
+    yesterday = timezone.now() - timedelta(days=1)
+    say(session, "", Role.ASSISTANT, status=Status.FAILED, created_at=yesterday)
+    for _ in range(2):
+        tiles = {tile.title: tile.value for tile in admin_client.get("/admin/").context["tiles"]}
+        assert tiles["Mislukte antwoorden"] == "1"
+        figures.keep_figures()
+
+
 def test_figures_lead_to_the_rows_behind_them(admin_client: Client, session: Session) -> None:
     now = timezone.now()
     for days, number in ((0, 3), (29, 2), (31, 4)):
