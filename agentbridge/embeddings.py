@@ -125,6 +125,9 @@ os.register_at_fork(after_in_child=embedder_for.cache_clear)
 
 def current_embedder() -> Embedder:
     evi = settings.EVI
+    if evi.embedding_model == BUNDLED:
+        # By its name alone, as who warms it up calls it: the weights are loaded once.
+        return embedder_for(BUNDLED)
     return embedder_for(evi.embedding_model, base_url=evi.embedding_base_url, api_key=evi.embedding_api_key)
 
 

@@ -557,6 +557,7 @@ def test_the_weights_are_there_before_anybody_asks() -> None:
     assert embeddings.embedder_for.cache_info().hits == 1
     assert isinstance(bundled, embeddings.BundledEmbedder)
     assert bundled.is_loaded
+    assert embeddings.current_embedder() is bundled
 
 
 def test_the_bundled_model_loads_once_for_many_threads() -> None:
