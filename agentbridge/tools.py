@@ -285,7 +285,8 @@ def safe(text: str) -> str:
     """The text without the sentences that try to tell the assistant what to do."""
     if not SPEAKS_TO_THE_MODEL.search(text):
         return text
-    logger.warning("Left out of what a model is given, because it speaks to the assistant: %.200s", text)
+    # What people said is no more for the log than for telemetry.
+    logger.warning("Left out what speaks to the assistant from a text of %d characters", len(text))
     kept = (
         " ".join(sentence for sentence in sentences(line) if not SPEAKS_TO_THE_MODEL.search(sentence))
         for line in text.split("\n")
