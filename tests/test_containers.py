@@ -112,6 +112,12 @@ def test_services_wait_for_what_they_need() -> None:
     }
 
 
+def test_volumes_that_belong_together_are_named() -> None:
+    told, _, _ = COMPOSE_TEXT.partition("\nx-")
+    assert all(f"`{volume}`" in told for volume in ("secrets", "postgres_data", "openwebui_data"))
+    assert SERVICES["openwebui"]["environment"]["OPENAI_API_BASE_URL"] in told
+
+
 @pytest.mark.parametrize("text", [COMPOSE_TEXT, DOCKERFILE_TEXT], ids=["docker-compose.yml", "Dockerfile"])
 def test_every_variable_is_one_that_evi_reads(text: str) -> None:
     assert set(re.findall(r"\b(?:EVI_[A-Z][A-Z_]*|DATABASE_URL)\b", text)) <= variables()
