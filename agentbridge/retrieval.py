@@ -3,7 +3,6 @@
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -31,16 +30,13 @@ from agentbridge.indexing import (
 )
 from agentbridge.lexical import Question, Term, understand
 from agentbridge.models import Threshold
+from agentbridge.question_vectors import Embedding, sum_of
 from agentbridge.synonyms import official_words
 
 logger = logging.getLogger(__name__)
-# A question is embedded while the database looks up its words.
-_aside = ThreadPoolExecutor(4, thread_name_prefix="embedding")
 
 # A question longer than this is a text; its beginning says what it is about.
 MOST_CHARACTERS = 2000
-# A model that has not answered by then is done without: the words still find something.
-PATIENCE_SECONDS = 10
 # So many rows are weighed at most of each: those nearest in meaning, those with the rarest word and another, and those
 # with the rarest words.
 NEAREST = 40
@@ -134,6 +130,7 @@ def search_guidelines(
     subjects: Sequence[str] = (),
     min_score: float | None = None,
     weights: Weights = FUSED,
+    embedding: Embedding | None = None,
 ) -> list[GuidelineHit]:
     """The best chunks first; none where nothing fits. `language` is preferred, or with `only_language` kept to."""
     return _search(
@@ -145,6 +142,7 @@ def search_guidelines(
         language=language,
         min_score=min_score,
         weights=weights,
+        embedding=embedding,
     )
 
 
@@ -156,6 +154,7 @@ def search_products(
     subjects: Sequence[str] = (),
     min_score: float | None = None,
     weights: Weights = FUSED,
+    embedding: Embedding | None = None,
 ) -> list[ProductHit]:
     """The best products first; none where nothing fits."""
     return _search(
@@ -166,7 +165,21 @@ def search_products(
         filters={"products.category =": category, "products.subjects &&": list(subjects)},
         min_score=min_score,
         weights=weights,
+        embedding=embedding,
     )
+
+
+def embedding_of(query: str, *, synonyms: bool = True) -> Embedding:
+    """What was asked and the same as a guideline puts it, on its way to a vector."""
+    return Embedding.of(_wordings(_shortened(query), synonyms=synonyms), embedder=current_embedder())
+
+
+def _wordings(query: str, *, synonyms: bool = True) -> list[str]:
+    return [query, official] if synonyms and (official := " ".join(official_words(query))) else [query]
+
+
+def _shortened(query: str) -> str:
+    return readable(query)[:MOST_CHARACTERS].strip()
 
 
 def _search(
@@ -179,28 +192,25 @@ def _search(
     language: str | None = None,
     min_score: float | None,
     weights: Weights,
+    embedding: Embedding | None,
 ) -> list[Hit]:
-    query = readable(query)[:MOST_CHARACTERS].strip()
+    query = _shortened(query)
     if not query or limit < 1:
         return []
-    embedder = current_embedder()
-    embedding = _aside.submit(_vectors_of, [query], embedder=embedder, synonyms=weights.synonyms)
-    if not embedder.is_local:
-        # It may take its time, and no connection is held meanwhile.
-        wait([embedding], timeout=PATIENCE_SECONDS)
+    embedding = embedding or embedding_of(query, synonyms=weights.synonyms)
+    embedding.wait_if_remote()
     question = understand(query, also=official_words(query) if weights.synonyms else ())
     if question.corrections:
         query = question.corrected(query)
         question = understand(query, also=official_words(query) if weights.synonyms else ())
-        if embedder.is_local:
+        if embedding.embedder.is_local:
             # A bigger model makes sense of what was mistyped, and is not asked twice.
-            embedding = _aside.submit(_vectors_of, [query], embedder=embedder, synonyms=weights.synonyms)
-    [vector] = embedding.result() if embedder.is_local or embedding.done() else [None]
+            embedding = embedding_of(query, synonyms=weights.synonyms)
     rows = _weigh(
         shelf,
         question,
-        vector=vector,
-        model=embedder.name,
+        vector=embedding.vector(),
+        model=embedding.embedder.name,
         limit=limit,
         filters=filters,
         language=language,
@@ -297,28 +307,6 @@ def _search_statement(shelf: Shelf, conditions: Sequence[str], *, dimensions: in
     )
 
 
-def _vectors_of(queries: Sequence[str], *, embedder: Embedder, synonyms: bool = True) -> list[Vector | None]:
-    """What was asked and the same as a guideline puts it, weighing as much.
-
-    None where the model cannot be reached: the words still find something.
-    """
-    both = [
-        [query, official] if synonyms and (official := " ".join(official_words(query))) else [query]
-        for query in queries
-    ]
-    try:
-        vectors = iter(embedder.embed([text for texts in both for text in texts]))
-    except Exception:
-        logger.exception("No embedding of a question by %s; it is answered by its words", embedder.name)
-        return [None for _ in queries]
-    sums = [np.sum([_unit(next(vectors)) for _ in texts], axis=0) for texts in both]
-    return [vector if np.isfinite(vector).all() and vector.any() else None for vector in sums]
-
-
-def _unit(vector: Vector) -> Vector:
-    return vector / np.float32(np.linalg.norm(vector) or 1)
-
-
 def make_searchable(*, progress: Callable[[int, int], None] | None = None) -> int:
     """Index what is not indexed yet, or not by the current model; `progress(done, total)`. How many rows were done.
 
@@ -349,9 +337,15 @@ def make_searchable(*, progress: Callable[[int, int], None] | None = None) -> in
 def _measure_threshold(shelf: Shelf, *, embedder: Embedder) -> None:
     """What is too low a score depends on the model and on how much there is to find, so it is tried out."""
     questions = (files("agentbridge") / "off_topic.txt").read_text().splitlines()
-    vectors = _vectors_of(questions, embedder=embedder)
-    if any(vector is None for vector in vectors):
+    wordings = [_wordings(question) for question in questions]
+    try:
+        embedded = iter(embedder.embed([text for texts in wordings for text in texts]))
+    except Exception:
         # Better none than one that is measured by words alone.
+        logger.exception("What is too low a score by %s was not measured", embedder.name)
+        return
+    vectors = [sum_of([next(embedded) for _ in texts]) for texts in wordings]
+    if any(vector is None for vector in vectors):
         return
     best = []
     for question, vector in zip(questions, vectors, strict=True):

@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -19,6 +19,7 @@ from agentbridge.chunks import sentences
 from agentbridge.database import in_database
 from agentbridge.memory import MAX_FACT_CHARS, Memory, Proposal, in_one_line, is_said
 from agentbridge.models import Document
+from agentbridge.question_vectors import Embedding, ahead
 from agentbridge.retrieval import GuidelineHit, ProductHit
 from agentbridge.translations import in_language
 
@@ -119,7 +120,7 @@ async def search_guidelines(
         query: waarnaar te zoeken, zonder verwijzing naar eerdere berichten.
         language: de taal waarin het antwoord komt; richtlijnen in die taal gaan voor.
     """
-    found = in_database(_search_in_language, query, language=language)
+    found = _in_knowledge(_search_in_language, query, language=language)
     hits = await _search(context.deps, "search_guidelines", query, found)
     return hits if isinstance(hits, str) else [_guideline(hit, context.deps) for hit in hits]
 
@@ -131,7 +132,7 @@ async def search_products(context: RunContext[Findings], query: str) -> list[Pro
     Args:
         query: het onderwerp of het soort product.
     """
-    found = in_database(retrieval.search_products, query, limit=MOST_RESULTS)
+    found = _in_knowledge(retrieval.search_products, query, limit=MOST_RESULTS)
     hits = await _search(context.deps, "search_products", query, found)
     return hits if isinstance(hits, str) else [_product(hit, context.deps) for hit in hits]
 
@@ -221,8 +222,14 @@ async def _search(findings: Findings, tool: str, query: str, found: Awaitable[Se
     return hits
 
 
-def _search_in_language(query: str, *, language: str) -> Sequence[GuidelineHit]:
-    return in_language(retrieval.search_guidelines(query, limit=MOST_RESULTS, language=language), language=language)
+async def _in_knowledge(search: Callable[..., Sequence[T]], query: str, **options: Any) -> Sequence[T]:
+    embedding = await ahead(retrieval.embedding_of, query)
+    return await in_database(search, query, embedding=embedding, **options)
+
+
+def _search_in_language(query: str, *, language: str, embedding: Embedding | None) -> Sequence[GuidelineHit]:
+    hits = retrieval.search_guidelines(query, limit=MOST_RESULTS, language=language, embedding=embedding)
+    return in_language(hits, language=language)
 
 
 def _guideline(hit: GuidelineHit, findings: Findings) -> Guideline:
@@ -278,7 +285,8 @@ def safe(text: str) -> str:
     """The text without the sentences that try to tell the assistant what to do."""
     if not SPEAKS_TO_THE_MODEL.search(text):
         return text
-    logger.warning("Left out of what a model is given, because it speaks to the assistant: %.200s", text)
+    # What people said is no more for the log than for telemetry.
+    logger.warning("Left out what speaks to the assistant from a text of %d characters", len(text))
     kept = (
         " ".join(sentence for sentence in sentences(line) if not SPEAKS_TO_THE_MODEL.search(sentence))
         for line in text.split("\n")

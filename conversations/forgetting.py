@@ -60,6 +60,21 @@ def delete_sessions(sessions: SessionQuerySet, *, by: User | str) -> Receipt:
     return receipt
 
 
+@transaction.atomic
+def delete_answer(answer: Message, *, by: User | str) -> Receipt:
+    """Delete one answer with what goes with it. Its question stays: what was said after it goes on from there."""
+    if not Message.objects.select_for_update(of=("self",)).filter(id=answer.id).exists():
+        # Somebody else deleted it a moment ago.
+        return Receipt()
+    counts = Counter({Message._meta.db_table: 1})
+    for model, path in _dependents():
+        if path != (of_message := path.removesuffix("__session")):
+            counts[model._meta.db_table] += model._default_manager.filter(**{of_message: answer}).count()
+    Message.objects.filter(id=answer.id).delete()
+    AuditEntry.objects.record(Action.DELETED, by=by, subject=str(answer.session_id), counts=+counts)
+    return Receipt(+counts)
+
+
 def owners_of(user_id: str, *, client: str | None = None) -> list[int | None]:
     """The clients that know this person; None among them is the open one of development.
 

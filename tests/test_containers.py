@@ -30,6 +30,8 @@ DOCKERFILE: list[tuple[str, str]] = [
     for line in re.sub(r"^#.*\n", "", DOCKERFILE_TEXT, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
     if line.strip()
 ]
+# Made by the Dockerfile; all others come from elsewhere.
+IMAGE = "evi:local"
 SECRETS = {"EVI_SECRET_KEY", "EVI_ADMIN_PASSWORD", "EVI_API_KEY", "DATABASE_URL"}
 
 
@@ -124,6 +126,25 @@ def test_openwebui_is_wired_to_evi() -> None:
     assert "EVI_OPENWEBUI_JWT_SECRET" in SERVICES["web"]["environment"]
 
 
+def test_one_service_builds_the_image_and_the_others_wait_for_it() -> None:
+    ours = {name: service for name, service in SERVICES.items() if service["image"] == IMAGE}
+    assert set(ours) == {"secrets", "web", "worker"}
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["secrets"]
+    # Nobody looks for it elsewhere.
+    assert {service["pull_policy"] for service in ours.values()} == {"never"}
+
+    def waits_for(name: str) -> set[str]:
+        return set().union(*({other} | waits_for(other) for other in SERVICES[name].get("depends_on", ())))
+
+    assert all("secrets" in waits_for(name) for name in ours if name != "secrets")
+
+
+def test_volumes_that_belong_together_are_named() -> None:
+    told, _, _ = COMPOSE_TEXT.partition("\nx-")
+    assert all(f"`{volume}`" in told for volume in ("secrets", "postgres_data", "openwebui_data"))
+    assert SERVICES["openwebui"]["environment"]["OPENAI_API_BASE_URL"] in told
+
+
 @pytest.mark.parametrize("text", [COMPOSE_TEXT, DOCKERFILE_TEXT], ids=["docker-compose.yml", "Dockerfile"])
 def test_every_variable_is_one_that_evi_reads(text: str) -> None:
     assert set(re.findall(r"\b(?:EVI_[A-Z][A-Z_]*|DATABASE_URL)\b", text)) <= variables()
@@ -179,7 +200,7 @@ def test_every_command_exists() -> None:
 def test_secrets_lie_where_the_settings_look_and_belong_to_evi() -> None:
     (making,) = [run for run in instructions("RUN") if "install --directory" in run]
     assert "--owner=evi" in making
-    mounts = [v.split(":")[1] for service in SERVICES.values() if "build" in service for v in service["volumes"]]
+    mounts = [v.split(":")[1] for service in SERVICES.values() if service["image"] == IMAGE for v in service["volumes"]]
     assert mounts
     assert [mount for mount in mounts if mount not in making.split()] == []
     for name in ("web", "worker"):

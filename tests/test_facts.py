@@ -370,6 +370,25 @@ class TestApi:
         assert (status, fact["text"], fact["status"], fact["sources"]) == (201, "Ik werk op daken", "approved", [])
         assert fact["decided_at"]
 
+    def test_who_writes_down_without_end_is_stopped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(facts, "MOST_FACTS", 3)
+        approved("Ik werk op daken")
+        Fact.objects.create(text="Ik rijd heftruck")
+        Fact.objects.create(text="Ik werk op daken", user_id="bram")
+        assert api("POST", "/api/facts", {"text": "Ik draag een bril"})[0] == 201
+        assert api("POST", "/api/facts", {"text": "Ik werk in Breda"}) == (
+            400,
+            {
+                "error": "Too many facts",
+                "detail": "EVI remembers at most 3 facts about you. Have it forget one first.",
+            },
+        )
+        # What is there is no more, and somebody else has a place of their own.
+        assert api("POST", "/api/facts", {"text": "ik rijd heftruck"})[0] == 201
+        assert api("POST", "/api/facts?user=bram", {"text": "Ik werk in Breda"})[0] == 201
+        question = asked("Onthoud dat ik in Breda werk")
+        assert not facts.propose("Ik werk in Breda", owner_id=None, user_id="", question_id=question.id)
+
     def test_writing_down_what_was_proposed_approves_it(self) -> None:
         proposed = Fact.objects.create(text="Ik werk op daken")
         _, fact = api("POST", "/api/facts", {"text": "ik werk op daken"})
