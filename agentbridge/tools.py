@@ -1,7 +1,6 @@
 """The agent's tools: what a model may ask of the knowledge base, and what came of it in one turn."""
 
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,30 +14,19 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 from agentbridge import retrieval
-from agentbridge.chunks import sentences
 from agentbridge.database import in_database
+from agentbridge.injection import safe
 from agentbridge.memory import MAX_FACT_CHARS, Memory, Proposal, in_one_line, is_said
 from agentbridge.models import Document
 from agentbridge.question_vectors import Embedding, ahead
-from agentbridge.retrieval import GuidelineHit, ProductHit
+from agentbridge.retrieval import MOST_RESULTS, GuidelineHit, ProductHit
 from agentbridge.translations import in_language
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MOST_RESULTS = 5
 # As much of a source as shows what it says.
 EXCERPT_CHARS = 300
-# Text that speaks to the assistant instead of to people. A model is not given it at all, because no instruction makes
-# every model proof against it.
-SPEAKS_TO_THE_MODEL = re.compile(
-    r"\b(negeer|vergeet|ignore|disregard|forget)\b.{0,20}\b(je|jouw|uw|alle|vorige|eerdere|your|all|any|previous|prior|the)\b"
-    r".{0,20}\b(instructies|instructions|regels|rules|prompts?|opdrachten)\b"
-    r"|\b(systeem|system)[ -]?prompt\b|\b(je|u) bent (nu|voortaan) een (ai|chatbot|assistent|taalmodel|model)\b"
-    r"|\byou are now an? (ai|assistant|chatbot|model)\b|\bas an? (ai|language model)\b|\bals (ai|taalmodel)\b"
-    r"|<\/?(system|assistant|user)>",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,19 +267,6 @@ def _product(hit: ProductHit, findings: Findings) -> Product:
         price="" if hit.price is None else f"{hit.price:.2f} {hit.currency}",
         subjects=tuple(map(safe, hit.subjects)),
     )
-
-
-def safe(text: str) -> str:
-    """The text without the sentences that try to tell the assistant what to do."""
-    if not SPEAKS_TO_THE_MODEL.search(text):
-        return text
-    # What people said is no more for the log than for telemetry.
-    logger.warning("Left out what speaks to the assistant from a text of %d characters", len(text))
-    kept = (
-        " ".join(sentence for sentence in sentences(line) if not SPEAKS_TO_THE_MODEL.search(sentence))
-        for line in text.split("\n")
-    )
-    return "\n".join(kept)
 
 
 def _titles(*, language: str) -> list[str]:

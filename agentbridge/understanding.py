@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import reduce
 
-from agentbridge.history import HistoryItem
 from agentbridge.patterns import (
     ABOUT,
     ABOUT_ME,
@@ -35,6 +34,7 @@ from agentbridge.patterns import (
     WISHES_LANGUAGE,
     WORD,
 )
+from agentbridge.said import HistoryItem
 from agentbridge.words import (
     ASPECTS,
     DUTCH,

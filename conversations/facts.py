@@ -6,8 +6,8 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from agentbridge.injection import safe
 from agentbridge.memory import MAX_FACT_CHARS, in_one_line
-from agentbridge.tools import safe
 from conversations.errors import BadRequestError
 from conversations.models import Action, AuditEntry, Fact, FactQuerySet, FactSource, FactStatus, Message
 

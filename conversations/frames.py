@@ -8,7 +8,7 @@ from uuid import UUID
 from django.conf import settings
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, field_validator
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations.api.access import UUID4
 from conversations.api.openai import usage
 from conversations.errors import BadRequestError, EviError, TooLargeError

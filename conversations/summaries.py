@@ -17,11 +17,11 @@ from django.utils import timezone
 from pydantic_ai.models import Model
 
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
+from agentbridge.injection import safe
 from agentbridge.providers import configured_model
+from agentbridge.said import HistoryItem
 from agentbridge.summaries import summarize
 from agentbridge.tokens import within_budget
-from agentbridge.tools import safe
 from conversations.models import Message, Role, Session, Summary
 from conversations.transcripts import render_markdown
 

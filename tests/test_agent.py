@@ -12,11 +12,11 @@ from pydantic_ai.exceptions import UsageLimitExceeded
 from pytest_django import Settings
 
 from agentbridge import agent, retrieval
-from agentbridge.history import HistoryItem
 from agentbridge.ingest import ingest
+from agentbridge.injection import safe
 from agentbridge.models import Product
 from agentbridge.providers import model_for
-from agentbridge.tools import safe
+from agentbridge.said import HistoryItem
 from tests.processes import free_port
 from tests.stub_model import StubModel
 

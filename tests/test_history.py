@@ -5,7 +5,8 @@ import time
 import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
-from agentbridge.history import HistoryItem, to_model_messages
+from agentbridge.history import to_model_messages
+from agentbridge.said import HistoryItem
 from agentbridge.tokens import count_tokens, within_budget
 
 

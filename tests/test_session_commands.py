@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations.figures import count_day
 from conversations.models import Channel, Fact, FactStatus, Message, Session
 from conversations.openings import TurnRequest, open_turn

@@ -20,7 +20,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations.api import openai
 from conversations.models import ApiKey, Message, Session
 from conversations.openings import TurnRequest, open_turn

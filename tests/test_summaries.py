@@ -22,8 +22,8 @@ from django_q.models import Schedule, Success
 from pytest_django import Settings
 
 from agentbridge import summaries as writing
-from agentbridge.history import HistoryItem
 from agentbridge.offline import offline_model
+from agentbridge.said import HistoryItem
 from conversations import summaries
 from conversations.models import Message, Session, Summary
 from conversations.openings import TurnRequest, open_turn

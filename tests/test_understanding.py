@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from agentbridge.understanding import Intent, Understanding, understand
 
 PRODUCTS = "Deze producten passen daarbij:\n\n1. **Harnas** (EN 361): …\n2. **Vanglijn** (EN 355): …"

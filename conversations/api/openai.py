@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agentbridge.citations import MARKER
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations.api.access import Client, authenticate, check_size, header, person_of
 from conversations.api.contents import Contents, Part, read_contents
 from conversations.api.openwebui import Extras, Thread, source_of, task_of, thread_of

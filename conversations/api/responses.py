@@ -12,7 +12,7 @@ from django.views.decorators.csrf import csrf_exempt
 from pydantic import BaseModel, Field, StringConstraints, field_validator
 
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations.api.access import actor, authenticate, identify
 from conversations.api.openai import (
     MODEL_ID,

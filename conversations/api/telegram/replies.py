@@ -15,7 +15,7 @@ from django.conf import settings
 
 from agentbridge.agent import IMAGE_ALONE
 from agentbridge.database import in_database
-from agentbridge.history import Image
+from agentbridge.said import Image
 from conversations.api.telegram import threads
 from conversations.api.telegram.answers import answer_in_pieces
 from conversations.api.telegram.bot import telegram_bot
