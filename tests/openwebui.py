@@ -96,7 +96,7 @@ class OpenWebUI:
             self.process = subprocess.Popen(
                 command, env={**self.environment, **variables}, cwd=self.log.parent, stdout=log, stderr=log
             )
-        wait_for(self._is_ready, seconds=180)
+        wait_for(self._is_ready, seconds=600)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)

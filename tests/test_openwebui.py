@@ -302,7 +302,7 @@ class TestWho:
     @pytest.mark.parametrize("algorithm", ["none", "HS512"])
     def test_a_signature_of_another_kind_is_refused(self, algorithm: str) -> None:
         about = {"sub": "ada", "exp": time.time() + 60}
-        token = jwt.encode(about, SECRET * 2 if algorithm != "none" else None, algorithm=algorithm)
+        token = jwt.encode(about, SECRET * 2 if algorithm != "none" else "", algorithm=algorithm)
         answered = turn("hallo", headers={**FORWARDED, "X-OpenWebUI-User-Jwt": token})
         assert (answered.status, Session.objects.count()) == (401, 0)
 
@@ -360,9 +360,9 @@ class TestBackgroundCalls:
 
     def test_a_title_changes_nothing_but_the_title(self) -> None:
         turn("Hoe hoog mag een ladder zijn?")
-        before = Session.objects.values().get()
+        before = dict(Session.objects.values().get())
         task("title", until=nothing_waits)
-        after = Session.objects.values().get()
+        after = dict(Session.objects.values().get())
         assert {name for name in after if after[name] != before[name]} == {"title", "metadata", "updated_at"}
 
     def test_a_title_is_a_few_words_in_the_language_of_the_chat(self) -> None:
