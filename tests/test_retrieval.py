@@ -216,6 +216,13 @@ def test_another_word_is_no_slip_of_the_finger(query: str, guidelines: None) -> 
     assert not understand(query).corrections
 
 
+def test_a_compound_is_no_slip_of_the_finger(empty: None) -> None:
+    add_guideline("Klimaat", "De minimale temperatuur is een minimum dat de werkgever bewaakt.")
+    make_searchable()
+    assert not understand("minimumloon").corrections
+    assert understand("minimaleen").corrections
+
+
 def test_what_is_meant_is_found_without_its_words(guidelines: None) -> None:
     hits = search_guidelines("Hoe vaak moet ik pauzeren achter mijn pc?")
     assert hits[0].title == "Beeldschermwerk"
