@@ -654,7 +654,7 @@ def test_message_list_filters_and_searches(admin_client: Client, session: Sessio
 def test_message_list_of_one_session_is_in_the_order_of_the_conversation(
     admin_client: Client, session: Session
 ) -> None:
-    make_messages(session, 130)
+    make_messages(session, 80)
     say(Session.objects.create(), "elders")
     first, second = (
         [message.content for message in admin_client.get(MESSAGES, query).context["cl"].result_list]

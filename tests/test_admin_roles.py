@@ -187,6 +187,15 @@ def test_hidden_contents_are_nowhere(world: World, role: str) -> None:
                 assert SECRET not in client.get(address).text, address
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_the_menu_leads_to_no_closed_door(world: World, role: str) -> None:
+    with world.client(role) as client:
+        menu = set(re.findall(r'href="(/admin/[^"?]*)"', client.get("/admin/").text))
+        closed = [address for address in menu if client.get(address).status_code != 200]
+    assert len(menu) > 8
+    assert closed == []
+
+
 @pytest.mark.parametrize("role", ROLES[:2])
 def test_hidden_contents_are_not_in_exports_and_confirmations(world: World, role: str) -> None:
     sessions = "/admin/conversations/session/"

@@ -294,13 +294,17 @@ class TestStreaming:
         assert stub.calls["wait then say it after a reload"] == 1
 
     def test_an_answer_survives_a_server_that_is_killed(
-        self, open_tab: Callable[..., ChatTab], fragile: Site, stub: StubModel
+        self, fragile: Site, open_tab: Callable[..., ChatTab], stub: StubModel
     ) -> None:
         tab = open_tab(fragile)
+        # It dies before it has given the new session its name.
+        naming = re.compile(r"/api/sessions/[^/]+$")
+        tab.page.route(naming, lambda route: route.abort() if route.request.method == "PATCH" else route.continue_())
         tab.send("wait then say it after a crash")
         tab.wait_for_words("You said:")
         fragile.stop(signal.SIGKILL)
         expect(tab.page.locator("#toast")).to_contain_text("verbinding")
+        tab.page.unroute(naming)
         stub.go_on.set()
         fragile.start()
         # Nobody knows the half answer any more: the question is answered anew, and what was shown of it goes.
@@ -310,6 +314,8 @@ class TestStreaming:
             ("user", "wait then say it after a crash"),
             ("assistant", "You said: wait then say it after a crash"),
         ]
+        eventually(lambda: Session.objects.get(id=tab.session_id).title == "wait then say it after a crash", tab.page)
+        expect(tab.page.locator("#title")).to_have_text("wait then say it after a crash")
         # What the browser itself says of a server that is not there.
         tab.complaints.clear()
 

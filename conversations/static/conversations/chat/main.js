@@ -3,7 +3,7 @@
 import { changeSession, listSessions, readSession } from "./api.js";
 import { make } from "./dom.js";
 import { Conversation } from "./conversation.js";
-import { tell } from "./overlays.js";
+import { tell, tellUntilChanged } from "./overlays.js";
 import { addressOf, Sidebar } from "./sidebar.js";
 import * as sources from "./sources.js";
 import { explain, say, translatePage } from "./strings.js";
@@ -26,9 +26,14 @@ const settings = document.getElementById("settings");
 const isNarrow = matchMedia("(max-width: 47.99rem)");
 const hasMouse = matchMedia("(hover: hover)");
 let session = null;
+// Sessions that began while EVI could not be reached for more than the question, with their titles.
+const unnamed = new Map();
 
 const transport = new Transport({
-  onConnection: (state) => (state === "lost" ? tell(say("reconnecting"), { stays: true }) : tell(say("connected"))),
+  onConnection: (state) => {
+    tellUntilChanged(state === "lost" ? say("reconnecting") : "");
+    if (state !== "lost") tell(say("connected"));
+  },
   // A session that ended leads to the page for signing in; anything else is worth another try.
   mayConnect: () => listSessions({ limit: 1 }).then(() => true, ({ status }) => status !== 401),
 });
@@ -37,7 +42,10 @@ const conversation = new Conversation({
   transport,
   mayAsk: isShortEnough,
   onStarted: begin,
-  onChanged: () => sidebar.refresh().catch(report),
+  onChanged: () => {
+    sidebar.refresh().catch(report);
+    for (const [id, title] of unnamed) giveName(id, title);
+  },
   onState: showState,
 });
 
@@ -63,12 +71,21 @@ function report(refusal) {
 
 /** A session that began with the question just asked gets its name and its place in the list. */
 async function begin(id, { title, isShown }) {
-  if (isShown) history.pushState(null, "", addressOf(id));
+  if (isShown) {
+    history.pushState(null, "", addressOf(id));
+    showSession({ id, title });
+  }
+  await giveName(id, title);
+}
+
+async function giveName(id, title) {
   try {
-    const begun = await changeSession(id, { title });
-    if (conversation.sessionId === id) showSession(begun);
+    const named = await changeSession(id, { title });
+    unnamed.delete(id);
+    if (conversation.sessionId === id) showSession(named);
     await sidebar.refresh();
   } catch (refusal) {
+    if (refusal.status === 0) unnamed.set(id, title);
     report(refusal);
   }
 }
