@@ -97,6 +97,24 @@ def preview_forgetting(*, owner_id: int | None, user_id: str) -> Receipt:
     return Receipt(rows_of(sessions) | facts | _counted(_brought_from(user_id).count()))
 
 
+def preview_forgetting_everywhere(user_id: str, *, client: str | None = None) -> Receipt | None:
+    """What would go of this person with every client, or with this one; None where nobody is called so."""
+    owners = owners_of(user_id, client=client) if user_id else []
+    if not owners:
+        return None
+    return sum((preview_forgetting(owner_id=owner, user_id=user_id) for owner in owners), Receipt())
+
+
+def forget_everywhere(
+    user_id: str, *, client: str | None = None, by: User | str, on_batch: Callable[[Receipt], object]
+) -> Receipt:
+    """Delete all that is known of this person with every client, or with this one."""
+    owners = owners_of(user_id, client=client)
+    return sum(
+        (forget_person(owner_id=owner, user_id=user_id, by=by, on_batch=on_batch) for owner in owners), Receipt()
+    )
+
+
 def forget_person(
     *,
     owner_id: int | None,
