@@ -178,16 +178,19 @@ def _follow_ups(said: Sequence[HistoryItem], embedding: Embedding | None, *, lan
     *before, question = _asked(said)
     meant = understand(question.content, said=before)
     hits = (
-        retrieval.search_guidelines(meant.query, language=language, limit=8, embedding=embedding)
+        retrieval.search_guidelines(meant.query, language=language, limit=20, embedding=embedding)
         if meant.query and _is_known(said)
         else []
     )
     told = without_markers(" ".join(item.content for item in said)).casefold()
+    quoted = [hit for hit in hits if hit.text[:60].casefold() in told]
+    # The guideline that was quoted goes first; in others there is not much that one would ask next.
+    subject = next((hit.title for hit in (*quoted, *hits)), "")
     sections = dict.fromkeys(
         hit.section
-        for hit in hits
+        for hit in sorted(hits, key=lambda hit: hit.title != subject)
         # What was quoted need not be asked for.
-        if hit.language == language and hit.section and hit.text[:60].casefold() not in told
+        if hit.language == language and hit.section and hit not in quoted
     )
     asks = [
         # A heading may be a question with an addition.

@@ -323,7 +323,8 @@ class StoredTurn:
 async def turn_for(request: TurnRequest) -> Turn | StoredTurn:
     """A new turn, or the one that this request asks for again."""
     if not request.store:
-        return Turn(open_unstored(request), request)
+        # What a client brings may be long, and counting it keeps nobody else waiting.
+        return Turn(await asyncio.to_thread(open_unstored, request), request)
     # A client that leaves while its question is being stored has asked it all the same.
     return await asyncio.shield(asyncio.ensure_future(_stored_turn(request)))
 

@@ -224,9 +224,10 @@ def test_a_viewer_deletes_and_changes_nothing(world: World) -> None:
                 continue
             for form in ({"post": "yes"}, {"title": "x", "pinned": "on", "name": "x"}):
                 assert viewer.post(address, data=form).status_code < 500, address
-            for action in ("delete_selected", "pin", "retire", "resubmit"):
-                chosen = str(next(iter(world.rows.values())).pk)
-                viewer.post(address, data={"action": action, "_selected_action": chosen, "post": "yes"})
+        for model, row in world.rows.items():
+            address = f"/admin/{model._meta.label_lower.replace('.', '/')}/"
+            for action in ("delete_selected", "pin", "retire", "resubmit", "forget", "approve"):
+                viewer.post(address, data={"action": action, "_selected_action": str(row.pk), "post": "yes"})
     assert counts() == before
     assert (Session.objects.get().title, Session.objects.get().pinned) == (title, False)
 

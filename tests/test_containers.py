@@ -114,6 +114,18 @@ def test_services_wait_for_what_they_need() -> None:
     }
 
 
+def test_openwebui_is_wired_to_evi() -> None:
+    told = SERVICES["openwebui"]["environment"]
+    port = SERVICES["web"]["ports"][0].rsplit(":")[-1]
+    assert told["OPENAI_API_BASE_URL"] == f"http://web:{port}/v1"
+    [connection] = json.loads(told["OPENAI_API_CONFIGS"]).values()
+    assert connection["headers"]["X-Task"] == "{{TASK}}"
+    assert told["ENABLE_FORWARD_USER_INFO_HEADERS"] == "true"
+    # Both have the same secret or neither, or EVI would refuse everybody.
+    assert told["FORWARD_USER_INFO_HEADER_JWT_SECRET"] == "${EVI_OPENWEBUI_JWT_SECRET:-}"
+    assert "EVI_OPENWEBUI_JWT_SECRET" in SERVICES["web"]["environment"]
+
+
 def test_one_service_builds_the_image_and_the_others_wait_for_it() -> None:
     ours = {name: service for name, service in SERVICES.items() if service["image"] == IMAGE}
     assert set(ours) == {"secrets", "web", "worker"}
@@ -150,9 +162,9 @@ def test_no_secret_is_written_down() -> None:
     for name, service in SERVICES.items():
         for variable, value in service.get("environment", {}).items():
             assert variable not in SECRETS, name
-            # Without a value it is handed on from outside.
+            # Without a value it is handed on from outside, as is what another variable holds.
             if value is not None and re.search("PASSWORD|SECRET|KEY|TOKEN", variable):
-                assert str(value).startswith(("/run/", "/app/")), f"{name}: {variable}"
+                assert re.match(r"/run/|/app/|\$\{[A-Z_]+:-\}$", str(value)), f"{name}: {variable}"
     assert not re.search(r"//[^\s/]*:[^\s/]*@", COMPOSE_TEXT + DOCKERFILE_TEXT)
 
 

@@ -1,7 +1,7 @@
 """What EVI remembers: proposed by the agent, decided by people, told to a model as information and no orders."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,11 +14,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pytest_django import Settings
 
 from agentbridge import agent
 from agentbridge.ingest import ingest
-from agentbridge.memory import Memory, as_instructions, facts_in, is_said
+from agentbridge.memory import Memory, Recollection, as_instructions, facts_in, is_said
 from agentbridge.providers import model_for
 from agentbridge.understanding import understand
 from conversations import facts
@@ -205,6 +207,42 @@ class TestWhatReachesTheModel:
 
         tools = [tool["function"]["name"] for tool in self.ask(stub, Memory(remember=remember))["tools"]]
         assert "remember" in tools
+
+    def test_what_is_recalled_cannot_become_a_fact_again(self) -> None:
+        recalled, said = "Ik ben allergisch voor latex", "Ik werk op daken"
+        steps = [
+            ("search_sessions", {"query": "latex"}),
+            ("remember", {"fact": recalled}),
+            ("remember", {"fact": said}),
+        ]
+        proposed: list[str] = []
+        seen = ""
+
+        async def remember(text: str) -> bool:
+            proposed.append(text)
+            return True
+
+        async def recall(query: str) -> Sequence[Recollection]:
+            return [Recollection(kind="message", at=timezone.now(), role="user", text=recalled)]
+
+        async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+            nonlocal seen
+            returned = [part for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+            seen = str(returned[:1])
+            if len(returned) == len(steps):
+                yield "Klaar."
+                return
+            name, arguments = steps[len(returned)]
+            yield {0: DeltaToolCall(name, json.dumps(arguments), tool_call_id=f"call {len(returned)}")}
+
+        async def answer() -> None:
+            model, memory = FunctionModel(stream_function=stream), Memory(remember=remember, recall=recall)
+            async for _ in agent.answer(agent.Question(said), history=[], model=model, memory=memory):
+                pass
+
+        async_to_sync(answer)()
+        assert recalled in seen
+        assert proposed == [said]
 
 
 @pytest.mark.django_db(transaction=True)

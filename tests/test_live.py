@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import aiohttp
 import httpx
@@ -15,9 +16,9 @@ from django.conf import settings
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.test import Client
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, WebSocketRoute, expect, sync_playwright
 
-from conversations.models import Message, Session
+from conversations.models import Action, AuditEntry, Session
 from evi_site.postgres.layer import PostgresLayer
 from tests.openwebui import launch_chromium
 from tests.processes import free_port
@@ -149,14 +150,12 @@ class TestSession:
         chat.close()
 
     def test_what_came_while_nobody_was_connected_is_told_on_asking(self, sockets: Sockets, site: Site) -> None:
-        chat, session_id = begin(sockets, site, "one")
-        chat.until("done")
-        first = Message.objects.in_session(UUID(session_id))[0]
-        watching = watch(sockets, site, f"sessions/{session_id}/", staff("view_session", "view_message"))
+        session = Session.objects.create()
+        first, second = (session.messages.create(role=role, content=role) for role in ("user", "assistant"))
+        watching = watch(sockets, site, f"sessions/{session.id}/", staff("view_session", "view_message"))
         watching.send_text(str(first.id))
-        assert watching.until("message")[-1]["message"]["content"] == "You said: one "
+        assert watching.next()["message"]["id"] == str(second.id)
         watching.close()
-        chat.close()
 
     def test_other_sessions_are_not_told_of(self, sockets: Sockets, site: Site, stub: StubModel) -> None:
         chat, session_id = begin(sockets, site, "one")
@@ -250,6 +249,13 @@ class TestWhoMay:
             assert self.status(sockets, site, path, Cookie=cookie, Origin="http://evil.example") == 403
             assert self.status(sockets, site, path, Cookie=cookie) == 403
 
+    def test_who_looks_on_is_recorded_once(self, sockets: Sockets, site: Site, paths: list[str]) -> None:
+        user = staff("view_session", "view_message")
+        assert self.statuses(sockets, site, [paths[1], paths[1], paths[0]], user) == [101, 101, 101]
+        assert self.statuses(sockets, site, [paths[1]], staff("view_session")) == [403]
+        opened = [(entry.action, entry.user, entry.subject) for entry in AuditEntry.objects.all()]
+        assert opened == [(Action.OPENED, user, str(Session.objects.get().id))]
+
     def test_an_unknown_session_is_refused(self, sockets: Sockets, site: Site) -> None:
         user = staff("view_session", "view_message")
         assert self.statuses(sockets, site, [f"sessions/{uuid4()}/"], user) == [403]
@@ -340,12 +346,23 @@ def _kill_listeners() -> None:
 class TestPages:
     """The same in a browser."""
 
-    def open(self, browser: Browser, site: Site, path: str, user: User) -> Page:
+    def open(
+        self,
+        browser: Browser,
+        site: Site,
+        path: str,
+        user: User,
+        *,
+        lines: Callable[[WebSocketRoute], None] | None = None,
+    ) -> Page:
+        """A page of somebody who signed in; `lines` is given each WebSocket that it opens."""
         name, _, value = cookie_of(user).partition("=")
         context = browser.new_context(reduced_motion="reduce")
         context.add_cookies([{"name": name, "value": value, "url": site.url}])
         page = context.new_page()
         page.set_default_timeout(20_000)
+        if lines:
+            page.route_web_socket(re.compile("/ws/"), lines)
         page.goto(site.url + path)
         return page
 
@@ -370,27 +387,49 @@ class TestPages:
         page.context.close()
         chat.close()
 
-    @pytest.fixture
-    def restarted(self, database_url: str, stub: StubModel) -> Iterator[Site]:
-        restarted = Site(database_url, stub)
-        yield restarted
-        restarted.stop()
-
-    def test_a_page_whose_server_was_away_catches_up(
-        self, browser: Browser, sockets: Sockets, site: Site, restarted: Site
+    def test_what_is_edited_is_folded_on_an_open_page(
+        self, browser: Browser, sockets: Sockets, site: Site, elsewhere: Site
     ) -> None:
         chat, session_id = begin(sockets, site, "one")
         chat.until("done")
         user = staff("view_session", "view_message")
-        page = self.open(browser, restarted, f"/admin/conversations/session/{session_id}/change/", user)
+        page = self.open(browser, elsewhere, f"/admin/conversations/session/{session_id}/change/", user)
         conversation = page.locator("#conversation")
         expect(conversation).to_have_attribute("data-live-state", "connected")
-        restarted.stop()
+        chat.send(type="ask", id=str(uuid4()), text="two", session_id=session_id, history=[])
+        chat.until("done")
+        expect(conversation.locator("summary", has_text="2 vervangen berichten")).to_be_visible()
+        expect(conversation.locator(".evi-text:visible")).to_have_text(["two", "You said: two"])
+        expect(conversation.locator(".evi-meta:visible span").first).to_have_text("stub")
+        page.context.close()
+        chat.close()
+
+    def test_a_page_that_lost_its_connection_catches_up(
+        self, browser: Browser, sockets: Sockets, site: Site, elsewhere: Site
+    ) -> None:
+        chat, session_id = begin(sockets, site, "one")
+        chat.until("done")
+        is_away = False
+        lines: list[WebSocketRoute] = []
+
+        def connect(line: WebSocketRoute) -> None:
+            if is_away:
+                line.close()
+                return
+            line.connect_to_server()
+            lines.append(line)
+
+        user = staff("view_session", "view_message")
+        path = f"/admin/conversations/session/{session_id}/change/"
+        page = self.open(browser, elsewhere, path, user, lines=connect)
+        conversation = page.locator("#conversation")
+        expect(conversation).to_have_attribute("data-live-state", "connected")
+        is_away = True
+        lines[0].close()
         expect(conversation).to_have_attribute("data-live-state", "away")
         chat.send(type="ask", id=str(uuid4()), text="two", session_id=session_id)
         chat.until("done")
-        restarted.start()
-        # The longer a server is away, the longer the page waits before it tries again.
+        is_away = False
         said = ["one", "You said: one", "two", "You said: two"]
         expect(conversation.locator(".evi-text")).to_have_text(said, timeout=40_000)
         page.context.close()

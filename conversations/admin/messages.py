@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator, smart_split, unescape_string_literal
 
-from conversations.admin.base import ContentsAdmin
-from conversations.admin.filters import MOST_SEARCH_WORDS
-from conversations.models import Message, MessageQuerySet
+from conversations.admin.base import ContentsAdmin, staff
+from conversations.admin.filters import MOST_SEARCH_WORDS, SaidFilter
+from conversations.models import AuditEntry, Message, MessageQuerySet
 
 
 class SessionFilter(admin.SimpleListFilter):
@@ -40,7 +41,7 @@ class SessionFilter(admin.SimpleListFilter):
 @admin.register(Message)
 class MessageAdmin(ContentsAdmin):
     list_display = ("excerpt", "session_link", "role", "status", "is_active", "created_at")
-    list_filter = (SessionFilter, "role", "status")
+    list_filter = (SessionFilter, SaidFilter, "role", "status")
     list_select_related = ("session",)
     list_per_page = 100
     # Makes the search box appear; `get_search_results` does the searching.
@@ -85,6 +86,19 @@ class MessageAdmin(ContentsAdmin):
         for word in words_of(search_term):
             queryset = queryset.saying(word)
         return queryset, False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        response = super().changelist_view(request, extra_context)
+        with suppress(ValueError):
+            # A session read as a list is a session that was read.
+            AuditEntry.objects.record_opening(UUID(request.GET.get("session", "")), by=staff(request))
+        return response
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        AuditEntry.objects.record_opening(context["original"].session_id, by=staff(request))
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("created_at", "seq") if request.GET.get("session") else ("-seq",)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -39,7 +38,6 @@ from conversations.roles import may_read_contents
 
 # The confirmation page posts every id, and Django refuses a form of more than a thousand fields.
 MAX_DELETED_AT_ONCE = 900
-SEEN_AGAIN_AFTER = timedelta(hours=1)
 
 
 @admin.register(Session)
@@ -160,18 +158,8 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
         if context["may_read_messages"]:
             context["stretch"] = stretch_of(obj)
             context["export_formats"] = list(FORMATS)
-            self._record_opening(request, obj)
+            AuditEntry.objects.record_opening(obj.pk, by=staff(request))
         return super().render_change_form(request, context, add, change, form_url, obj)
-
-    def _record_opening(self, request: HttpRequest, session: Session) -> None:
-        seen = AuditEntry.objects.filter(
-            at__gte=timezone.now() - SEEN_AGAIN_AFTER,
-            action=Action.OPENED,
-            user=staff(request),
-            subject=str(session.pk),
-        )
-        if not seen.exists():
-            AuditEntry.objects.record(Action.OPENED, by=staff(request), subject=str(session.pk))
 
     # Deleting
 
@@ -250,6 +238,7 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
     def messages_view(self, request: HttpRequest, session_id: UUID, message_id: UUID) -> HttpResponse:
         """What was said before a message, to be put above it."""
         session = self._readable(request, session_id)
+        AuditEntry.objects.record_opening(session_id, by=staff(request))
         try:
             stretch = stretch_of(session, before=message_id)
         except Message.DoesNotExist as error:

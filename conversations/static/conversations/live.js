@@ -88,9 +88,21 @@
       return { item, header, text };
     }
 
+    /** What is said anew, or left, is folded as the page itself folds it. */
+    function fold(ids) {
+      const items = ids.map((id) => document.getElementById(`message-${id}`)).filter((item) => item && !item.closest(".evi-superseded"));
+      if (!items.length) return;
+      const count = items.length;
+      const summary = element("summary", { text: count === 1 ? "1 vervangen bericht" : `${count} vervangen berichten` });
+      const folded = element("ol", { class: "evi-messages" });
+      items[0].before(element("li", { class: "evi-superseded" }, element("details", {}, summary, folded)));
+      folded.append(...items);
+    }
+
     function addMessage(message) {
       growing.get(message.id)?.item.remove();
       growing.delete(message.id);
+      fold(message.replaces);
       if (document.getElementById(`message-${message.id}`)) return;
       const { item, header, text } = article(message.role, message.role_label);
       item.id = `message-${message.id}`;
@@ -103,7 +115,10 @@
         const sources = message.citations.map((title) => element("li", { text: title }));
         const count = sources.length;
         const summary = element("summary", { text: count === 1 ? "1 bron" : `${count} bronnen` });
-        text.after(element("details", { class: "evi-citations", open: "" }, summary, element("ul", {}, ...sources)));
+        item.append(element("details", { class: "evi-citations", open: "" }, summary, element("ul", {}, ...sources)));
+      }
+      if (message.about.length) {
+        item.append(element("p", { class: "evi-meta" }, ...message.about.map((text) => element("span", { text }))));
       }
     }
 

@@ -41,8 +41,8 @@ export class Conversation {
   #loading = null;
   #follows = true;
 
-  constructor({ transport, onStarted, onChanged, onState }) {
-    Object.assign(this, { transport, onStarted, onChanged, onState });
+  constructor({ transport, mayAsk, onStarted, onChanged, onState }) {
+    Object.assign(this, { transport, mayAsk, onStarted, onChanged, onState });
     older.addEventListener("click", () => this.#loadOlder());
     down.addEventListener("click", () => this.#toEnd());
     scroller.addEventListener("scroll", () => {
@@ -78,10 +78,11 @@ export class Conversation {
     if (messageId) await this.#showMessage(messageId);
   }
 
-  /** Ask at the end of the conversation. */
+  /** Ask at the end of the conversation. Whether it was asked. */
   ask(text) {
-    if (this.#turn) return;
+    if (this.#turn || !this.mayAsk(text)) return false;
     this.#begin({ text });
+    return true;
   }
 
   stop() {
@@ -166,7 +167,7 @@ export class Conversation {
   }
 
   async #change(question, text) {
-    if (this.#turn) return;
+    if (this.#turn || !this.mayAsk(text)) return;
     await this.#askAgain(this.#messages.findIndex(({ view }) => view === question), text);
   }
 

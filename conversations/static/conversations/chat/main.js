@@ -35,6 +35,7 @@ const transport = new Transport({
 
 const conversation = new Conversation({
   transport,
+  mayAsk: isShortEnough,
   onStarted: begin,
   onChanged: () => sidebar.refresh().catch(report),
   onState: showState,
@@ -119,11 +120,18 @@ function showExamples() {
 }
 
 function ask(text) {
-  if (!text.trim() || conversation.isAnswering) return;
-  conversation.ask(text.trim());
+  if (!text.trim() || conversation.isAnswering || !conversation.ask(text.trim())) return;
   question.value = "";
   fit();
   focusQuestion();
+}
+
+/** What is longer EVI refuses; told before it is sent, it is still there to be made shorter. */
+function isShortEnough(text) {
+  // Counted as EVI counts, in characters and not in halves of them.
+  const isShort = [...text].length <= Number(question.dataset.most);
+  if (!isShort) tell(say("tooLong"));
+  return isShort;
 }
 
 function focusQuestion() {

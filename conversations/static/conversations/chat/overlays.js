@@ -12,6 +12,9 @@ let toastTimer = 0;
 /** A menu below its button. Arrow keys walk through it, Escape gives the focus back. */
 export function openMenu(anchor, entries) {
   menu.replaceChildren(...entries.map((entry) => item(entry, anchor)));
+  menu.setAttribute("aria-label", anchor.getAttribute("aria-label"));
+  // Beside its button it belongs to the same part of the page, for who hears the page by its parts.
+  anchor.closest("nav, main").append(menu);
   menu.showPopover();
   const { bottom, right, top } = anchor.getBoundingClientRect();
   const { offsetWidth: width, offsetHeight: height } = menu;
