@@ -71,7 +71,7 @@ def delete_answer(answer: Message, *, by: User | str) -> Receipt:
         if path != (of_message := path.removesuffix("__session")):
             counts[model._meta.db_table] += model._default_manager.filter(**{of_message: answer}).count()
     Message.objects.filter(id=answer.id).delete()
-    AuditEntry.objects.record(Action.DELETED, by=by, subject=str(answer.session_id), counts=+counts)
+    AuditEntry.objects.record(Action.ANSWER_DELETED, by=by, subject=str(answer.session_id), counts=+counts)
     return Receipt(+counts)
 
 
