@@ -189,10 +189,10 @@ def test_images_are_pinned_and_name_no_registry() -> None:
 
 def test_every_command_exists() -> None:
     managed = set(re.findall(r"manage\.py (\w+)", commands()))
-    assert managed == {"prepare_database", "qcluster", "collectstatic"}
+    assert managed == {"prepare_database", "collectstatic"}
     assert managed <= set(get_commands())
     modules = set(re.findall(r"python -m ([\w.]+)", commands()))
-    assert modules == {"daphne", "evi_site.container_secrets"}
+    assert modules == {"daphne", "evi_site.container_secrets", "evi_site.worker"}
     assert [module for module in modules if not importlib.util.find_spec(module)] == []
     assert all((BASE_DIR / script).is_file() for script in re.findall(r"script/\S+", commands()))
 

@@ -501,7 +501,7 @@ class TestReading:
         assert deleted.json() == {"id": response.id, "object": "response", "deleted": True}
         assert said_in(session_of(response)) == [("user", "one", "complete")]
         [entry] = AuditEntry.objects.all()
-        assert (entry.action, entry.actor, entry.subject) == ("deleted", "client", str(session_of(response)))
+        assert (entry.action, entry.actor, entry.subject) == ("answer_deleted", "client", str(session_of(response)))
         assert entry.counts == {"messages": 1}
         for gone in (client.responses.retrieve, client.responses.delete):
             with pytest.raises(openai.NotFoundError):

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from psycopg.sql import SQL
 
 from agentbridge import embeddings, indexing, question_vectors, retrieval
+from agentbridge.background import perform
 from agentbridge.database import prepared
 from agentbridge.evaluation import Evaluation, evaluate, load
 from agentbridge.lexical import understand, words
 from agentbridge.models import Chunk, Document, Product, Threshold, Word
+from agentbridge.providers import configured_model
 from agentbridge.retrieval import make_searchable, search_guidelines, search_products
 from agentbridge.warming import warm_up
 from conversations.models import Message
@@ -674,6 +676,9 @@ def test_questions_that_wait_for_a_model_far_away_hold_up_no_others(
             asyncio.create_task(asked(text))
             for text in ["Is een harnas verplicht?", "Welke harnassen zijn er?", "Wat zei ik over het dak?"] * 4
         ]
+        # And their clients ask for tags.
+        told = "<chat_history>\nUSER: Is een harnas verplicht?\n</chat_history>"
+        searching += [asyncio.create_task(perform("tags_generation", told, model=configured_model())) for _ in range(8)]
         while len(stub_embeddings.asked) < len(searching):
             await asyncio.sleep(0.01)
         assert "EVI" in await asked("Wie ben je?")

@@ -21,6 +21,7 @@ class Action(models.TextChoices):
     OPENED = "opened", "gesprek geopend"
     EXPORTED = "exported", "gesprekken uitgevoerd"
     DELETED = "deleted", "gesprekken verwijderd"
+    ANSWER_DELETED = "answer_deleted", "antwoord verwijderd"
     CLEANED_UP = "cleaned_up", "opgeschoond"
     FORGOTTEN = "forgotten", "persoon vergeten"
     PINNED = "pinned", "vastgezet of losgemaakt"
