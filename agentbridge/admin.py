@@ -22,7 +22,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
-from agentbridge import catalogues, readers, retrieval
+from agentbridge import catalogues, readers, retrieval, searchable
 from agentbridge.embeddings import EmbeddingAwayError, current_embedder
 from agentbridge.ingest import IngestBusyError, IngestReport, ingest_uploads, reindex
 from agentbridge.models import Chunk, Document, Language, Product, Threshold
@@ -149,7 +149,7 @@ class KnowledgeAdmin(StaffAdmin):
     def revive(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         revived = revive(queryset)
         # What was retired was passed over when the model or the text changed.
-        retrieval.make_searchable()
+        searchable.make_searchable()
         self.message_user(request, f"{counted(queryset.model, revived)} weer actueel.", messages.SUCCESS)
 
 

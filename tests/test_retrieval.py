@@ -24,7 +24,8 @@ from agentbridge.evaluation import Evaluation, evaluate, load
 from agentbridge.lexical import understand, words
 from agentbridge.models import Chunk, Document, Product, Threshold, Word
 from agentbridge.providers import configured_model
-from agentbridge.retrieval import make_searchable, search_guidelines, search_products
+from agentbridge.retrieval import search_guidelines, search_products
+from agentbridge.searchable import make_searchable
 from agentbridge.warming import warm_up
 from conversations.models import Message
 from conversations.openings import TurnRequest
