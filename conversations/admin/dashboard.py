@@ -56,7 +56,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         tiles += [*_use(days, rows=rows), *_trouble(days, rows=rows), _next_cleanup()]
         charts = _charts(days, rows=rows)
         context["token_rows"] = _tokens_by_model(days)
-        context["token_link"] = rows(when="month", role__exact="assistant")
+        context["token_link"] = _sessions(used="month")
     if request.user.has_perm("django_q.view_schedule"):
         tiles += [_worker(), _failures(), embedding_backlog()]
         context["schedules"] = _schedules()
@@ -90,7 +90,7 @@ def _use(days: list[DailyFigures], *, rows: Rows) -> list[Tile]:
             "Antwoordtijd",
             f"{_seconds(timed.answer_p50)}" if timed else "–",
             f"p50 {when}; p95 {_seconds(timed.answer_p95)}" if timed else "nog geen antwoorden gemeten",
-            rows(when="month", role__exact="assistant"),
+            rows(when="week", role__exact="assistant"),
         ),
     ]
 
@@ -133,7 +133,8 @@ def _charts(days: list[DailyFigures], *, rows: Rows) -> list[tuple[Chart, str]]:
         ),
         (
             bars("Berichten per dag", dates, Series("Berichten", [day.messages for day in days])),
-            rows(when="month"),
+            # Of a month there may be a million, which takes long to count.
+            rows(when="week"),
         ),
         (
             bars("Actieve personen per dag", dates, Series("Personen", [day.persons for day in days])),
@@ -147,7 +148,7 @@ def _charts(days: list[DailyFigures], *, rows: Rows) -> list[tuple[Chart, str]]:
                 Series("p95", [_in_seconds(day.answer_p95) for day in days], tone="b"),
                 unit="\N{NO-BREAK SPACE}s",
             ),
-            rows(when="month", role__exact="assistant"),
+            _sessions(used="month"),
         ),
         (
             bars(

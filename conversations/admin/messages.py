@@ -43,7 +43,7 @@ class MessageAdmin(ContentsAdmin):
     list_display = ("excerpt", "session_link", "role", "status", "is_active", "created_at")
     list_filter = (SessionFilter, SaidFilter, "role", "status")
     list_select_related = ("session",)
-    list_per_page = 100
+    list_per_page = 50
     # Makes the search box appear; `get_search_results` does the searching.
     search_fields = ("content",)
     search_help_text = "Zoek op woorden, of op hun begin"
