@@ -88,7 +88,7 @@ def main() -> int:
             "search in messages": "/admin/conversations/message/?q=valharnas",
             "messages, today": "/admin/conversations/message/?when=today",
             "messages, interrupted": "/admin/conversations/message/?when=month&status__exact=interrupted",
-            "messages, answers of a week": "/admin/conversations/message/?when=week&role__exact=assistant",
+            "messages, answers of today": "/admin/conversations/message/?when=today&role__exact=assistant",
             "session": f"{sessions}{one.pk}/change/",
         }
         table = Table("page", "median ms", "queries", title=f"{options.messages:,} messages")

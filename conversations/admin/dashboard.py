@@ -90,7 +90,7 @@ def _use(days: list[DailyFigures], *, rows: Rows) -> list[Tile]:
             "Antwoordtijd",
             f"{_seconds(timed.answer_p50)}" if timed else "–",
             f"p50 {when}; p95 {_seconds(timed.answer_p95)}" if timed else "nog geen antwoorden gemeten",
-            rows(when="week", role__exact="assistant"),
+            rows(when="today", role__exact="assistant"),
         ),
     ]
 
