@@ -51,7 +51,7 @@ class BotAPI(ThreadingHTTPServer):
         # What waits to be fetched, and where it is brought instead.
         self.updates: list[dict[str, Any]] = []
         self.webhook = ""
-        self.files = {"photo": b"\xff\xd8 a photo"}
+        self.files = {"photo": b"\xff\xd8\xff a photo"}
         # How many messages arrive before the next one is held up.
         self.most = 1_000_000
         self.go_on = threading.Event()
