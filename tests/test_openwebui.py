@@ -14,7 +14,6 @@ from uuid import UUID, uuid4
 
 import jwt
 import pytest
-from django.core.cache import cache
 from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
 from django.utils import timezone
@@ -79,11 +78,6 @@ OTHER_TASKS = {
     ),
     "compaction": ("", "### Task:\nSummarize the conversation history that will be compacted out of the chat.\n", ""),
 }
-
-
-@pytest.fixture(autouse=True)
-def _fresh_counters() -> None:
-    cache.clear()
 
 
 @pytest.fixture
