@@ -104,8 +104,7 @@ class SessionConsumer(WatchingConsumer):
             last = UUID(text_data or "")
         except ValueError:
             last = None
-        for message in await in_database(_messages_after, self.session_id, last):
-            await self._say(type="message", message=message)
+        await self._tell(await in_database(_messages_after, self.session_id, last))
 
     async def live_text(self, event: dict[str, Any]) -> None:
         if event["answer_id"] not in self.begun:
@@ -122,7 +121,12 @@ class SessionConsumer(WatchingConsumer):
         return may_read_contents(signed_in(self.request)) and Session.objects.filter(id=self.session_id).exists()
 
     async def _show(self, *ids: str) -> None:
-        for message in await in_database(_messages, self.session_id, ids):
+        await self._tell(await in_database(_messages, self.session_id, ids))
+
+    async def _tell(self, messages: list[dict[str, Any]]) -> None:
+        # First, so that nobody reads an answer beside the one that takes its place.
+        await self._say(type="standing", **await in_database(_standing, self.session_id))
+        for message in messages:
             await self._say(type="message", message=message)
 
 
@@ -165,6 +169,15 @@ def _messages_after(session_id: UUID, last_id: UUID | None) -> list[dict[str, An
     latest = Message.objects.last_in_session(session_id, limit=MOST_MESSAGES)
     ids = [message.id for message in latest]
     return [_shown(message) for message in (latest[ids.index(last_id) + 1 :] if last_id in ids else latest)]
+
+
+def _standing(session_id: UUID) -> dict[str, list[str]]:
+    """Which of the latest messages were replaced, and which are part of the thread, perhaps again."""
+    latest = Message.objects.only("superseded_by").last_in_session(session_id, limit=MOST_MESSAGES)
+    return {
+        "superseded": [str(message.id) for message in latest if message.superseded_by],
+        "current": [str(message.id) for message in latest if not message.superseded_by],
+    }
 
 
 def _shown(message: Message) -> dict[str, Any]:

@@ -388,6 +388,29 @@ class TestPages:
         page.context.close()
         chat.close()
 
+    def test_what_is_replaced_is_folded_and_what_is_taken_up_again_is_not(
+        self, browser: Browser, sockets: Sockets, site: Site, elsewhere: Site
+    ) -> None:
+        chat, session_id = begin(sockets, site, "one")
+        chat.until("done")
+        user = staff("view_session", "view_message")
+        page = self.open(browser, elsewhere, f"/admin/conversations/session/{session_id}/change/", user)
+        conversation, folded = page.locator("#conversation"), page.locator(".evi-superseded")
+        current = page.locator("#conversation > .evi-message > .evi-text")
+        expect(conversation).to_have_attribute("data-live-state", "connected")
+        chat.send(type="ask", id=str(uuid4()), text="two", session_id=session_id, history=[])
+        expect(folded.locator("> details > summary")).to_have_text("2 vervangen berichten")
+        expect(folded.locator(".evi-text")).to_have_text(["one", "You said: one"])
+        expect(current).to_have_text(["two", "You said: two"])
+        chat.until("done")
+        thread = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "You said: one"}]
+        chat.send(type="ask", id=str(uuid4()), text="three", session_id=session_id, history=thread)
+        expect(current).to_have_text(["one", "You said: one", "three", "You said: three"])
+        expect(folded.locator(".evi-text")).to_have_text(["two", "You said: two"])
+        expect(folded).to_have_count(1)
+        page.context.close()
+        chat.close()
+
     @pytest.fixture
     def restarted(self, database_url: str, stub: StubModel) -> Iterator[Site]:
         restarted = Site(database_url, stub)

@@ -105,6 +105,47 @@
         const summary = element("summary", { text: count === 1 ? "1 bron" : `${count} bronnen` });
         text.after(element("details", { class: "evi-citations", open: "" }, summary, element("ul", {}, ...sources)));
       }
+      if (message.superseded) fold(message.id);
+    }
+
+    function group() {
+      const details = element("details", {}, element("summary"), element("ol", { class: "evi-messages" }));
+      return element("li", { class: "evi-superseded" }, details);
+    }
+
+    function settle(folded) {
+      const count = folded.querySelectorAll("li.evi-message").length;
+      folded.querySelector("summary").textContent = count === 1 ? "1 vervangen bericht" : `${count} vervangen berichten`;
+      if (!count) folded.remove();
+    }
+
+    // What was replaced is folded as on a page that is loaded: neighbours together.
+    function fold(id) {
+      const item = document.getElementById(`message-${id}`);
+      if (!item || item.closest(".evi-superseded")) return;
+      const [before, after] = [item.previousElementSibling, item.nextElementSibling];
+      let folded = before;
+      if (!before?.matches(".evi-superseded")) {
+        folded = group();
+        item.before(folded);
+      }
+      folded.querySelector("ol").append(item);
+      if (after?.matches(".evi-superseded")) {
+        folded.querySelector("ol").append(...after.querySelectorAll("li.evi-message"));
+        after.remove();
+      }
+      settle(folded);
+    }
+
+    function unfold(id) {
+      const item = document.getElementById(`message-${id}`);
+      const folded = item?.closest(".evi-superseded");
+      if (!folded) return;
+      const rest = group();
+      while (item.nextElementSibling) rest.querySelector("ol").append(item.nextElementSibling);
+      folded.after(item, rest);
+      settle(folded);
+      settle(rest);
     }
 
     function addText({ answer_id: id, at, to, text }, socket) {
@@ -136,6 +177,10 @@
         growing.clear();
       },
       heard: (frame, socket) => {
+        if (frame.type === "standing") {
+          frame.superseded.forEach(fold);
+          frame.current.forEach(unfold);
+        }
         if (frame.type === "message") follow(() => addMessage(frame.message));
         if (frame.type === "text") follow(() => addText(frame, socket));
         if (frame.type === "end") {
