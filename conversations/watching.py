@@ -13,6 +13,7 @@ from channels.generic.websocket import AsyncWebsocketConsumer
 from django.contrib.auth.models import User
 
 from agentbridge.database import in_database
+from conversations.audit import record_opening
 from conversations.handshake import Pace, is_welcome, request_of, signed_in
 from conversations.live import ANNOUNCERS, FORGET_SECONDS, NOW, REPEAT_SECONDS, VIEWERS, session_group
 from conversations.models import Message, Session
@@ -42,7 +43,7 @@ class WatchingConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channel
                 self.watching.cancel()
 
     async def connect(self) -> None:
-        if not (is_welcome(self.request) and await in_database(self._may_look)):
+        if not (is_welcome(self.request) and await in_database(self._may_begin)):
             await self.close()
             return
         await self.accept()
@@ -54,6 +55,9 @@ class WatchingConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channel
 
     async def live_who(self, event: dict[str, Any]) -> None:
         await self._look_on(is_new=True)
+
+    def _may_begin(self) -> bool:
+        return self._may_look()
 
     def _may_look(self) -> bool:
         raise NotImplementedError
@@ -116,6 +120,14 @@ class SessionConsumer(WatchingConsumer):
         self.begun.discard(event["answer_id"])
         await self._show(event["question_id"], event["answer_id"])
         await self._say(type="end", answer_id=event["answer_id"])
+
+    def _may_begin(self) -> bool:
+        if not self._may_look():
+            return False
+        user = signed_in(self.request)
+        assert isinstance(user, User)
+        record_opening(user, self.session_id)
+        return True
 
     def _may_look(self) -> bool:
         return may_read_contents(signed_in(self.request)) and Session.objects.filter(id=self.session_id).exists()

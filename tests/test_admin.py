@@ -904,6 +904,41 @@ def test_opening_a_session_is_recorded_once_an_hour(admin_client: Client, sessio
     assert len(trail()) == 2
 
 
+@pytest.mark.parametrize(
+    "road",
+    [
+        "session/{session}/change/",
+        "session/{session}/before/{message}/",
+        "message/?session={session}",
+        "message/?session_id={session}",
+        "message/?session__id__exact={session}&role=user",
+        "message/{message}/change/",
+    ],
+)
+def test_whoever_reads_a_session_by_any_road_is_recorded(admin_client: Client, session: Session, road: str) -> None:
+    say(session, "eerder")
+    message = say(session, "later")
+    say(Session.objects.create(), "elders")
+    path = "/admin/conversations/" + road.format(session=session.pk, message=message.pk)
+    for _ in range(2):
+        assert "eerder" in text_of(admin_client.get(path)) or path.endswith(f"{message.pk}/change/")
+    assert trail() == [(Action.OPENED, "admin", str(session.pk))]
+
+
+def test_two_people_who_read_a_session_are_both_recorded(
+    admin_client: Client, viewer: Client, session: Session
+) -> None:
+    for client in (admin_client, viewer):
+        client.get(page_of(session))
+    assert [actor for _, actor, _ in trail()] == ["admin", "collega"]
+
+
+def test_a_list_of_what_anybody_said_opens_no_session(admin_client: Client, session: Session) -> None:
+    say(session, "eerder")
+    assert "eerder" in text_of(admin_client.get("/admin/conversations/message/"))
+    assert trail() == []
+
+
 def test_what_staff_do_is_recorded_without_contents(admin_client: Client, session: Session, api_key: ApiKey) -> None:
     about = str(session.pk)
     run_action(admin_client, "pin", session)

@@ -18,7 +18,7 @@ from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from agentbridge.database import in_database
-from conversations.models import Message, Session
+from conversations.models import Action, AuditEntry, Message, Session
 from evi_site.postgres.layer import PostgresLayer, _notify
 from tests.openwebui import launch_chromium
 from tests.processes import free_port
@@ -225,6 +225,17 @@ class TestWhoMay:
 
     def test_who_may_read_contents_may_look_on(self, sockets: Sockets, site: Site, paths: list[str]) -> None:
         assert self.statuses(sockets, site, paths, staff("view_session", "view_message")) == [101, 101]
+
+    def test_who_looks_on_is_recorded_once(self, sockets: Sockets, site: Site, paths: list[str]) -> None:
+        user = staff("view_session", "view_message")
+        for path in (*paths, paths[1]):
+            watch(sockets, site, path, user).close()
+        entry = AuditEntry.objects.get()
+        assert (entry.action, entry.user, paths[1]) == (Action.OPENED, user, f"sessions/{entry.subject}/")
+
+    def test_who_may_not_look_on_did_not(self, sockets: Sockets, site: Site, paths: list[str]) -> None:
+        self.statuses(sockets, site, paths, staff("view_session"))
+        assert not AuditEntry.objects.exists()
 
     def test_who_may_not_read_contents_sees_the_numbers_alone(
         self, sockets: Sockets, site: Site, paths: list[str]

@@ -8,14 +8,16 @@ from uuid import UUID
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator, smart_split, unescape_string_literal
 
-from conversations.admin.base import ContentsAdmin
+from conversations.admin.base import ContentsAdmin, staff
 from conversations.admin.filters import MOST_SEARCH_WORDS
+from conversations.audit import record_opening
 from conversations.models import Message, MessageQuerySet
 
 
@@ -88,6 +90,28 @@ class MessageAdmin(ContentsAdmin):
 
     def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
         return ("created_at", "seq") if request.GET.get("session") else ("-seq",)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        response = super().changelist_view(request, extra_context)
+        # However the address says which session: it may also be a part of its id, or several.
+        if isinstance(response, TemplateResponse) and any(name.startswith("session") for name in request.GET):
+            assert response.context_data
+            for session_id in {message.session_id for message in response.context_data["cl"].result_list}:
+                record_opening(staff(request), session_id)
+        return response
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Message | None = None,
+    ) -> HttpResponse:
+        assert obj
+        record_opening(staff(request), obj.session_id)
+        return super().render_change_form(request, context, add, change, form_url, obj)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

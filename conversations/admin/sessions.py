@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -33,8 +32,9 @@ from conversations.admin.exports import FORMATS, MOST_BYTES, MOST_MESSAGES, as_f
 from conversations.admin.filters import BrokenOffFilter, ExpiryFilter, LastUsedFilter
 from conversations.admin.forgetting import PERMISSION, ForgetPages
 from conversations.admin.listing import SessionList, searched, sizes_of, without_contents
+from conversations.audit import record_opening
 from conversations.forgetting import delete_sessions
-from conversations.models import Action, AuditEntry, Message, Session
+from conversations.models import Action, Message, Session
 from conversations.roles import may_read_contents
 
 # The confirmation page posts every id, and Django refuses a form of more than a thousand fields.
@@ -42,7 +42,6 @@ MAX_DELETED_AT_ONCE = 900
 OTHERWISE = "Kies minder, of laat gesprekken op de server naar een map schrijven met ‘manage.py export_sessions’."
 TOO_MANY = f"Dat zijn te veel berichten voor één keer. {OTHERWISE}"
 TOO_LARGE = f"Dat is {{size}}, en een download is hooguit {{most}}. {OTHERWISE}"
-SEEN_AGAIN_AFTER = timedelta(hours=1)
 
 
 @admin.register(Session)
@@ -163,18 +162,8 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
         if context["may_read_messages"]:
             context["stretch"] = stretch_of(obj)
             context["export_formats"] = list(FORMATS)
-            self._record_opening(request, obj)
+            record_opening(staff(request), obj.pk)
         return super().render_change_form(request, context, add, change, form_url, obj)
-
-    def _record_opening(self, request: HttpRequest, session: Session) -> None:
-        seen = AuditEntry.objects.filter(
-            at__gte=timezone.now() - SEEN_AGAIN_AFTER,
-            action=Action.OPENED,
-            user=staff(request),
-            subject=str(session.pk),
-        )
-        if not seen.exists():
-            AuditEntry.objects.record(Action.OPENED, by=staff(request), subject=str(session.pk))
 
     # Deleting
 
@@ -266,6 +255,7 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
             stretch = stretch_of(session, before=message_id)
         except Message.DoesNotExist as error:
             raise Http404 from error
+        record_opening(staff(request), session.pk)
         return render(request, "admin/conversations/session/stretch.html", {"stretch": stretch, "original": session})
 
     def _readable(self, request: HttpRequest, session_id: UUID) -> Session:
