@@ -121,7 +121,7 @@ def _by_rules(task: str, prompt: str) -> dict[str, Any]:
     language = next((found for text in reversed(asked) if (found := language_of(text.casefold()))), "nl")
     match task:
         case "title_generation":
-            return {"title": _title(asked[0], language=language)}
+            return {"title": title_of(asked[0]) or TEXTS[language]["title"]}
         case "tags_generation":
             return {"tags": _tags(said, language=language)}
         case "follow_up_generation":
@@ -140,8 +140,8 @@ def _by_rules(task: str, prompt: str) -> dict[str, Any]:
     raise ValueError(task)
 
 
-def _title(question: str, *, language: str) -> str:
-    """The question from its first word that says something."""
+def title_of(question: str) -> str:
+    """The question from its first word that says something; empty where none does."""
     words = WORD.findall(question[:MOST_ASKED_CHARS])
     begins = next((place for place, word in enumerate(words) if word.casefold() not in FILLERS), len(words))
     if 0 < begins < len(words) and words[begins - 1].casefold() in ASKING:
@@ -152,7 +152,7 @@ def _title(question: str, *, language: str) -> str:
     while words and words[-1].casefold() in FILLERS:
         del words[-1]
     title = " ".join(words)[:MOST_TITLE_CHARS].strip()
-    return title[:1].upper() + title[1:] or TEXTS[language]["title"]
+    return title[:1].upper() + title[1:]
 
 
 def _tags(said: Sequence[HistoryItem], *, language: str) -> list[str]:

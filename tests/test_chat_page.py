@@ -33,6 +33,7 @@ pytestmark = [
 ]
 
 REQUIREMENTS = "Wat zijn de vereisten voor valbeveiliging?"
+REQUIREMENTS_TITLE = "Vereisten voor valbeveiliging"
 PRODUCTS = "Welke producten heb je daarvoor?"
 A_PRODUCT = "Allround harnas met twee bevestigingspunten"
 POLICY = (
@@ -163,12 +164,13 @@ class TestAsking:
 
     def test_a_follow_up_is_understood_in_the_same_session(self, tab: ChatTab) -> None:
         tab.ask(REQUIREMENTS)
+        expect(tab.page.locator("#title")).to_have_text(REQUIREMENTS_TITLE)
         session_id = tab.session_id
         assert A_PRODUCT in tab.ask(PRODUCTS)
         assert tab.session_id == session_id
         assert [role for role, _, _ in thread(tab)] == ["user", "assistant"] * 2
         session = Session.objects.get(id=session_id)
-        assert (session.title, session.channel) == (REQUIREMENTS, "web")
+        assert (session.title, session.channel) == (REQUIREMENTS_TITLE, "web")
 
     def test_a_reload_shows_the_same_conversation(self, tab: ChatTab) -> None:
         answer = tab.ask(REQUIREMENTS)
@@ -176,8 +178,8 @@ class TestAsking:
         tab.reload()
         assert tab.prose() == answer
         assert tab.chips().all_inner_texts() == chips
-        expect(tab.page.locator("#title")).to_have_text(REQUIREMENTS)
-        expect(tab.page.locator(".session a[aria-current=page]")).to_have_text(REQUIREMENTS)
+        expect(tab.page.locator("#title")).to_have_text(REQUIREMENTS_TITLE)
+        expect(tab.page.locator(".session a[aria-current=page]")).to_have_text(REQUIREMENTS_TITLE)
 
     def test_an_edited_question_replaces_the_old_one_and_its_answer(self, tab: ChatTab) -> None:
         tab.ask(REQUIREMENTS)
@@ -311,7 +313,7 @@ class TestSessions:
     def test_rename_pin_and_delete(self, tab: ChatTab) -> None:
         tab.ask("Hoe vaak moet een ladder gekeurd worden?")
         session_id = tab.session_id
-        tab.menu("Hoe vaak moet een ladder", "Hernoemen")
+        tab.menu("Ladder gekeurd", "Hernoemen")
         tab.page.get_by_label("Nieuwe titel").fill("Ladders <b>keuren</b>")
         tab.page.keyboard.press("Enter")
         expect(tab.page.locator("#title")).to_have_text("Ladders <b>keuren</b>")
@@ -334,7 +336,7 @@ class TestSessions:
         session_id = tab.session_id
         for entry, ending in (("Markdown", "md"), ("JSON", "json")):
             with tab.page.expect_download() as download:
-                tab.menu(REQUIREMENTS, f"Exporteren als {entry}")
+                tab.menu(REQUIREMENTS_TITLE, f"Exporteren als {entry}")
             assert download.value.suggested_filename == f"evi-{session_id}.{ending}"
             assert REQUIREMENTS in Path(download.value.path()).read_text()
 
@@ -590,7 +592,7 @@ class TestSigningIn:
         tab.ask("say hello")
         session = Session.objects.get(id=tab.session_id)
         assert (session.owner, session.user_id) == (User.objects.get(username="piet"), "")
-        tab.menu("say hello", "Vastzetten")
+        tab.menu("Gesprek zonder titel", "Vastzetten")
         expect(tab.page.locator("#sessions section").first).to_contain_text("Vastgezet")
         assert tab.complaints == []
 

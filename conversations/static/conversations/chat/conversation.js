@@ -10,7 +10,6 @@ import { explain, say } from "./strings.js";
 const PAGE = 50;
 // A search may lead far back; further than so many pages nobody is taken.
 const MOST_PAGES_BACK = 40;
-const MAX_TITLE_CHARS = 60;
 const UNFINISHED = "evi-unfinished";
 
 const scroller = document.getElementById("scroller");
@@ -22,13 +21,6 @@ const announcer = document.getElementById("announcer");
 export const announce = (text) => {
   announcer.textContent = text;
 };
-
-/** A title for a conversation that has none: how its first question begins. */
-export function titleOf(question) {
-  const line = question.trim().split(/\s*\n/)[0].replace(/\s+/g, " ");
-  if (line.length <= MAX_TITLE_CHARS) return line;
-  return `${line.slice(0, MAX_TITLE_CHARS - 1).replace(/\s+\S*$/, "")}…`;
-}
 
 export class Conversation {
   sessionId = null;
@@ -274,7 +266,7 @@ export class Conversation {
     remember({ id: turn.id, sessionId, text: turn.question, history: turn.history });
     if (!isNew) return;
     if (this.#turn === turn) this.sessionId = sessionId;
-    this.onStarted(sessionId, { title: titleOf(turn.question), isShown: this.#turn === turn });
+    this.onStarted(sessionId, { isShown: this.#turn === turn });
   }
 
   #end(turn, { status = "complete", problem = "", said }) {

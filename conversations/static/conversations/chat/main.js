@@ -1,6 +1,6 @@
 // The page as a whole: what is open, what the keys do, how it looks.
 
-import { changeSession, listSessions, readSession } from "./api.js";
+import { listSessions, readSession } from "./api.js";
 import { make } from "./dom.js";
 import { Conversation } from "./conversation.js";
 import { tell } from "./overlays.js";
@@ -36,7 +36,7 @@ const transport = new Transport({
 const conversation = new Conversation({
   transport,
   onStarted: begin,
-  onChanged: () => sidebar.refresh().catch(report),
+  onChanged: catchUp,
   onState: showState,
 });
 
@@ -60,12 +60,18 @@ function report(refusal) {
   if (refusal.status !== 401) tell(refusal.status === 0 ? say("offline") : explain(refusal));
 }
 
-/** A session that began with the question just asked gets its name and its place in the list. */
-async function begin(id, { title, isShown }) {
+/** A session that began with the question just asked gets its place in the list. */
+function begin(id, { isShown }) {
   if (isShown) history.pushState(null, "", addressOf(id));
+  catchUp();
+}
+
+/** What EVI says of the sessions: the open one is named with its first answer. */
+async function catchUp() {
+  const id = conversation.sessionId;
   try {
-    const begun = await changeSession(id, { title });
-    if (conversation.sessionId === id) showSession(begun);
+    const read = id && !session?.title ? await readSession(id) : null;
+    if (read && conversation.sessionId === id) showSession(read);
     await sidebar.refresh();
   } catch (refusal) {
     report(refusal);
