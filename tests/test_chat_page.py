@@ -1,5 +1,6 @@
 """The chat page as people use it: in a real browser, on a real server, with the offline model or the stub."""
 
+import json
 import re
 import subprocess
 import sys
@@ -227,6 +228,48 @@ class TestAsking:
         tab.edit_last_question("Hoeveel kilo mag ik tillen?")
         stored = [m.content for m in Message.objects.active().in_session(session["id"])]
         assert stored[:59] == [*(one["content"] for one in said[:58]), "Hoeveel kilo mag ik tillen?"]
+
+    def test_what_is_asked_again_here_is_asked_after_the_answer_before_it(self, tab: ChatTab) -> None:
+        sent: list[dict[str, Any]] = []
+        tab.page.on("websocket", lambda socket: socket.on("framesent", lambda frame: sent.append(json.loads(frame))))
+        tab.reload()
+        tab.ask(REQUIREMENTS)
+        tab.ask(PRODUCTS)
+        tab.edit_last_question("Hoe vaak moet die gekeurd worden?")
+        answers = [m["id"] for m in stored_messages(tab.url, tab.session_id) if m["role"] == "assistant"]
+        assert [("after" in frame, frame.get("after")) for frame in sent if frame["type"] == "ask"] == [
+            (False, None),
+            (False, None),
+            (True, answers[0]),
+        ]
+        assert not any("history" in frame for frame in sent)
+        assert [role for role, _, _ in thread(tab)] == ["user", "assistant"] * 2
+
+    @pytest.mark.parametrize("is_first", [True, False])
+    def test_a_question_that_no_server_reads_is_refused_at_once(self, is_first: bool, tab: ChatTab) -> None:
+        if not is_first:
+            tab.ask(REQUIREMENTS)
+        tab.page.locator("#question").fill("ladder " * 160_000)
+        tab.page.keyboard.press("Enter")
+        expect(tab.answers.last).to_contain_text("Deze vraag is te lang.")
+        assert tab.ask(REQUIREMENTS)
+
+    def test_what_cannot_be_loaded_says_so(self, open_tab: Callable[..., ChatTab], evi: Site) -> None:
+        said = [
+            {"role": ["user", "assistant"][n % 2], "content": f"bericht {n}", "created_at": f"2026-01-01T10:{n:02}:00Z"}
+            for n in range(60)
+        ]
+        document = {"version": 1, "session": {"title": "lang gesprek"}, "messages": said}
+        session = httpx.post(f"{evi.url}/api/sessions/import", json=document).json()
+        tab = open_tab(evi, f"/?session={session['id']}")
+        button = tab.page.get_by_role("button", name="Eerdere berichten tonen")
+        button.wait_for()
+        tab.page.route("**/messages?**", lambda route: route.fulfill(status=503, json={}))
+        button.click()
+        expect(tab.page.locator("#toast")).not_to_be_empty()
+        # The browser's own word for it, and no failure of the page.
+        assert [complaint for complaint in tab.complaints if "503" not in complaint] == []
+        tab.complaints.clear()
 
 
 class TestStreaming:

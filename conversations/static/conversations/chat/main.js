@@ -38,6 +38,7 @@ const conversation = new Conversation({
   onStarted: begin,
   onChanged: catchUp,
   onState: showState,
+  onProblem: report,
 });
 
 const sidebar = new Sidebar({
