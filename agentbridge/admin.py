@@ -22,13 +22,12 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 
-from agentbridge import catalogues, readers, retrieval
+from agentbridge import catalogues, readers, retrieval, searchable
 from agentbridge.embeddings import EmbeddingAwayError, current_embedder
 from agentbridge.ingest import IngestBusyError, IngestReport, ingest_uploads, reindex
 from agentbridge.models import Chunk, Document, Language, Product, Threshold
 from agentbridge.shelving import Verdict, retire, revive
 from agentbridge.staff import StaffAdmin, counted
-from agentbridge.tools import MOST_RESULTS
 
 CHUNKS_ON_A_PAGE = 100
 SHOWN_HITS = 10
@@ -150,7 +149,7 @@ class KnowledgeAdmin(StaffAdmin):
     def revive(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         revived = revive(queryset)
         # What was retired was passed over when the model or the text changed.
-        retrieval.make_searchable()
+        searchable.make_searchable()
         self.message_user(request, f"{counted(queryset.model, revived)} weer actueel.", messages.SUCCESS)
 
 
@@ -305,7 +304,7 @@ class Results:
 
 
 def guidelines_for(query: str, *, language: str | None) -> Results:
-    used = {hit.chunk_id for hit in retrieval.search_guidelines(query, language=language, limit=MOST_RESULTS)}
+    used = {hit.chunk_id for hit in retrieval.search_guidelines(query, language=language)}
     hits = [
         (hit, reverse("admin:agentbridge_document_change", args=[hit.document_id]), hit.chunk_id in used)
         for hit in retrieval.search_guidelines(query, language=language, limit=SHOWN_HITS, min_score=-1)
@@ -314,7 +313,7 @@ def guidelines_for(query: str, *, language: str | None) -> Results:
 
 
 def products_for(query: str) -> Results:
-    used = {hit.product_id for hit in retrieval.search_products(query, limit=MOST_RESULTS)}
+    used = {hit.product_id for hit in retrieval.search_products(query)}
     hits = [
         (hit, reverse("admin:agentbridge_product_change", args=[hit.product_id]), hit.product_id in used)
         for hit in retrieval.search_products(query, limit=SHOWN_HITS, min_score=-1)

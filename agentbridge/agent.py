@@ -24,10 +24,12 @@ from pydantic_ai.usage import UsageLimits
 
 from agentbridge import extracts, offline
 from agentbridge.citations import Citing
-from agentbridge.history import HistoryItem, Image, to_model_messages, to_prompt
+from agentbridge.history import to_model_messages, to_prompt
+from agentbridge.injection import safe
 from agentbridge.memory import Memory, as_instructions
+from agentbridge.said import HistoryItem, Image
 from agentbridge.telemetry import instrumentation
-from agentbridge.tools import Findings, safe, toolset
+from agentbridge.tools import Findings, toolset
 from agentbridge.understanding import language_of
 
 # The text of a message that is nothing but an image, or a file.

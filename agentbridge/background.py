@@ -5,6 +5,7 @@ import json
 import logging
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -14,8 +15,9 @@ from pydantic_ai.models import Model
 from agentbridge import echo, offline, retrieval
 from agentbridge.citations import MARKER, without_markers
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
 from agentbridge.patterns import WORD
+from agentbridge.question_vectors import Embedding, ahead
+from agentbridge.said import HistoryItem
 from agentbridge.understanding import Intent, language_of, understand
 from agentbridge.words import FILLERS
 
@@ -80,7 +82,8 @@ async def perform(task: str, prompt: str, *, model: Model, instructions: str = "
             logger.warning("A background call was answered by rules", exc_info=True)
     if task in IN_WORDS:
         return IN_WORDS[task]
-    return json.dumps(await in_database(_by_rules, task, prompt), ensure_ascii=False)
+    embedding = await ahead(partial(_embedding_for, task=task), prompt)
+    return json.dumps(await in_database(_by_rules, task, prompt, embedding), ensure_ascii=False)
 
 
 def merged_question(prompt: str) -> str:
@@ -115,7 +118,15 @@ def _without_files(text: str) -> str:
     return "".join([*kept, text[position:]])
 
 
-def _by_rules(task: str, prompt: str) -> dict[str, Any]:
+def _embedding_for(prompt: str, *, task: str) -> Embedding | None:
+    """What is looked up for a task, on its way to a vector."""
+    said = conversation_in(prompt)
+    is_looked_up = task == "tags_generation" or (task == "follow_up_generation" and _is_known(said))
+    query = _standing_alone(said) if is_looked_up else ""
+    return retrieval.embedding_of(query) if query else None
+
+
+def _by_rules(task: str, prompt: str, embedding: Embedding | None) -> dict[str, Any]:
     said = conversation_in(prompt)
     asked = [item.content for item in said if item.role == "user"] or [""]
     language = next((found for text in reversed(asked) if (found := language_of(text.casefold()))), "nl")
@@ -123,9 +134,9 @@ def _by_rules(task: str, prompt: str) -> dict[str, Any]:
         case "title_generation":
             return {"title": title_of(asked[0]) or TEXTS[language]["title"]}
         case "tags_generation":
-            return {"tags": _tags(said, language=language)}
+            return {"tags": _tags(said, embedding, language=language)}
         case "follow_up_generation":
-            return {"follow_ups": _follow_ups(said, language=language)}
+            return {"follow_ups": _follow_ups(said, embedding, language=language)}
         case "query_generation":
             return {"queries": [query] if (query := _standing_alone(said)) else []}
         case "image_prompt_generation":
@@ -155,26 +166,31 @@ def title_of(question: str) -> str:
     return title[:1].upper() + title[1:]
 
 
-def _tags(said: Sequence[HistoryItem], *, language: str) -> list[str]:
-    hits = retrieval.search_guidelines(_standing_alone(said), language=language)
+def _tags(said: Sequence[HistoryItem], embedding: Embedding | None, *, language: str) -> list[str]:
+    hits = retrieval.search_guidelines(_standing_alone(said), language=language, embedding=embedding)
     titles = dict.fromkeys(hit.title for hit in hits if hit.language == language)
     return [TEXTS[language]["tag"], *list(titles)[: MOST_TAGS - 1]] if titles else [TEXTS[language]["no_tag"]]
 
 
-def _follow_ups(said: Sequence[HistoryItem], *, language: str) -> list[str]:
+def _follow_ups(said: Sequence[HistoryItem], embedding: Embedding | None, *, language: str) -> list[str]:
     """What else the guidelines say about it, and what there is to buy for it."""
     texts = TEXTS[language]
     *before, question = _asked(said)
     meant = understand(question.content, said=before)
-    # Where no source was found for the question, none is known for what follows from it.
-    is_known = said[-1].role == "assistant" and bool(MARKER.search(said[-1].content)) if said else False
-    hits = retrieval.search_guidelines(meant.query, language=language, limit=8) if is_known and meant.query else []
+    hits = (
+        retrieval.search_guidelines(meant.query, language=language, limit=20, embedding=embedding)
+        if meant.query and _is_known(said)
+        else []
+    )
     told = without_markers(" ".join(item.content for item in said)).casefold()
+    quoted = [hit for hit in hits if hit.text[:60].casefold() in told]
+    # The guideline that was quoted goes first; in others there is not much that one would ask next.
+    subject = next((hit.title for hit in (*quoted, *hits)), "")
     sections = dict.fromkeys(
         hit.section
-        for hit in hits
+        for hit in sorted(hits, key=lambda hit: hit.title != subject)
         # What was quoted need not be asked for.
-        if hit.language == language and hit.section and hit.text[:60].casefold() not in told
+        if hit.language == language and hit.section and hit not in quoted
     )
     asks = [
         # A heading may be a question with an addition.
@@ -186,6 +202,11 @@ def _follow_ups(said: Sequence[HistoryItem], *, language: str) -> list[str]:
     if hits and meant.intent is not Intent.PRODUCTS:
         asks.insert(min(1, len(asks)), texts["products"])
     return asks[:MOST_FOLLOW_UPS] or [texts["who"]]
+
+
+def _is_known(said: Sequence[HistoryItem]) -> bool:
+    """Where no source was found for the question, none is known for what follows from it."""
+    return bool(said) and said[-1].role == "assistant" and bool(MARKER.search(said[-1].content))
 
 
 def _standing_alone(said: Sequence[HistoryItem]) -> str:

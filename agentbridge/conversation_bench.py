@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentbridge import agent
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from agentbridge.tokens import within_budget
 
 # Words that nearly every sentence has and that the other language does not.

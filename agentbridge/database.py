@@ -18,7 +18,7 @@ LOOK_AGAIN_SECONDS = 0.1
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Few threads are enough, because none of them ever waits for a model.
+# Few threads are enough, because none of them ever waits for a model that is far away (question_vectors.ahead).
 _threads = ThreadPoolExecutor(8, thread_name_prefix="turn-database")
 
 

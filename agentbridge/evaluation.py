@@ -23,7 +23,8 @@ from rich.table import Table
 
 from agentbridge.embeddings import current_embedder
 from agentbridge.models import Chunk, Document, Language, Threshold
-from agentbridge.retrieval import FUSED, GuidelineHit, Weights, make_searchable, search_guidelines, worth_showing
+from agentbridge.retrieval import FUSED, GuidelineHit, Weights, search_guidelines, worth_showing
+from agentbridge.searchable import make_searchable
 
 WAYS = {
     "both": FUSED,

@@ -1,8 +1,9 @@
 """Answers made of what the tools found, sentence by sentence, without a model to write them."""
 
+import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -14,13 +15,14 @@ from django.utils.text import Truncator
 from agentbridge.chunks import sentences
 from agentbridge.citations import WRITTEN, without_markers
 from agentbridge.embeddings import BUNDLED, Vector, embedder_for
+from agentbridge.lexical import JOINED, TOKEN, words
 from agentbridge.patterns import WORD
 from agentbridge.phrases import OTHER_LANGUAGES, PHRASES
-from agentbridge.relevance import NO_SUBJECT, in_own_language, is_coincidence, mentions, stems
+from agentbridge.relevance import NO_SUBJECT, fitting, in_own_language, is_coincidence, mentions, shares, stems
 from agentbridge.synonyms import official_words
 from agentbridge.tools import Guideline, Product, Remembered
 from agentbridge.understanding import Understanding
-from agentbridge.words import ASPECTS
+from agentbridge.words import ASPECTS, EVERYWHERE, FILLERS
 
 # Most of an answer comes from one source, so that it reads as a whole; others add what they say better.
 MOST_FROM_THE_BEST = 4
@@ -34,12 +36,20 @@ OPENING_BONUS = 0.12
 WORDS_BONUS = 0.2
 # A guideline is named after its subject, and a section after what it answers.
 NAMED_BONUS = 0.3
+# What guidelines say for a word says half as much as the word itself.
+OTHER_WORD = 0.5
 ASKED_ALIKE = 0.07
 QUESTION_WORDS = {"wie", "wat", "waar", "wanneer", "hoe", "hoeveel", "welke", "who", "what", "when", "how", "which"}
 # Who asks how much wants a number.
 NUMBER_BONUS = 0.1
 NUMBER = re.compile(
     r"\d|\b(één|twee|drie|vier|vijf|half|jaarlijks|maandelijks|wekelijks|yearly|monthly|weekly|twice)\b", re.IGNORECASE
+)
+# Translations of a sentence are nearer to each other than this, and other sentences are not, in the bundled model.
+SAYS_THE_SAME = 0.5
+# The number of a norm, or of an article of the law, is no answer to that.
+NORM = re.compile(
+    r"\b(?:NEN|EN|ISO|IEC|PGS|artikel|article|klasse|class|CO)[-\s]?(?:EN|ISO|IEC|lid)?[-\s]?\d[\d.:-]*\w?"
 )
 STEP = re.compile(r"\s*\d+[.)] ")
 
@@ -52,8 +62,11 @@ class _Sentence:
     score: float
 
 
-def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already: str = "") -> str:
-    """The sentences that answer best, each with its source; `already` is what need not be said again."""
+def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already: str = "", repeating: str = "") -> str:
+    """The sentences that answer best, each with its source; `already` is what need not be said again.
+
+    With `repeating`, those that say in another language what this answer said.
+    """
     phrases = PHRASES[meant.language]
     own = in_own_language(meant, found)
     if is_coincidence(meant, found):
@@ -61,8 +74,12 @@ def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already
     titles = list(dict.fromkeys(guideline.title for guideline in found))
     if meant.vague and len(titles) > 2:
         return phrases["which"].format(subjects=_listed(titles[:3], phrases["or"]))
-    worth = [one for one in own or found if one.score >= WORTH_A_LOOK * own[0].score]
-    chosen = _best_sentences(meant, worth, already=without_markers(already))
+    worth = _worth_a_look(meant, own)
+    chosen = _same_sentences(found, said=without_markers(repeating)) if repeating else []
+    if chosen:
+        worth = list(found)
+    else:
+        chosen = _best_sentences(meant, worth, already=without_markers(already))
     if not chosen:
         return phrases["no_more"]
     said = []
@@ -74,15 +91,20 @@ def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already
     return text if own[0].language == meant.language else f"{phrases['foreign']} {text}"
 
 
+def says_the_same(found: Sequence[Guideline], *, said: str) -> bool:
+    """Whether what was said can be said again with what was found, in another language."""
+    return bool(_same_sentences(found, said=without_markers(said)))
+
+
 def at_once(meant: Understanding, found: Sequence[Guideline]) -> str:
     """Whom to call, and how the section on what happened begins: in the order in which things have to be done."""
     first = PHRASES[meant.language]["urgent"]
     own = in_own_language(meant, found)
-    fitting = next((one for one in own if stems(meant.query) & stems(one.section)), None)
-    if not fitting:
+    section = next((one for one in own if stems(meant.query) & stems(one.section)), None)
+    if not section:
         return first
-    steps = _sentences_of(fitting.text)[:MOST_FROM_THE_BEST]
-    return f"{first}\n\n{' '.join(steps)} [{fitting.number}]"
+    steps = _sentences_of(section.text)[:MOST_FROM_THE_BEST]
+    return f"{first}\n\n{' '.join(steps)} [{section.number}]"
 
 
 def sources_of(answered: str, found: Sequence[Guideline], *, language: str) -> str:
@@ -112,7 +134,7 @@ def from_products(meant: Understanding, found: Sequence[Product]) -> str:
     lines = [
         f"{place}. **{product.name}** ({_norm_and_price(product, language=meant.language)}): "
         f"{next(iter(sentences(product.description)), '')} {_fits(product, meant)} [{product.number}]"
-        for place, product in enumerate(found, start=1)
+        for place, product in enumerate(fitting(meant, found), start=1)
     ]
     return "\n".join([phrases["products"], "", *lines])
 
@@ -189,10 +211,25 @@ def _uncapitalized(title: str) -> str:
     return title if title[1:2].isupper() else title[:1].lower() + title[1:]
 
 
+def _worth_a_look(meant: Understanding, guidelines: Sequence[Guideline]) -> list[Guideline]:
+    """Those that score well, and those named after the subject, beside which nothing counts that does not mention it.
+
+    A limit for vibration is none for noise.
+    """
+    worth = [one for one in guidelines if one.score >= WORTH_A_LOOK * guidelines[0].score or _is_named(meant, one)]
+    if meant.translated or not any(_is_named(meant, one) for one in worth):
+        return worth
+    subject = _subject_of(meant)
+    return [one for one in worth if shares(subject, words(f"{one.title} {one.section} {one.text}"))]
+
+
+def _subject_of(meant: Understanding) -> set[str]:
+    return {word for each in meant.topic if each not in ASPECTS | EVERYWHERE for word in words(each)} - FILLERS
+
+
 def _is_named(meant: Understanding, guideline: Guideline) -> bool:
     """Whether a guideline is named after what is asked about: a limit for noise is none for asbestos."""
-    subject = stems(" ".join(word for word in meant.topic if word not in ASPECTS)) - NO_SUBJECT
-    return bool(subject & stems(guideline.title))
+    return shares(_subject_of(meant), words(guideline.title))
 
 
 def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, already: str) -> list[_Sentence]:
@@ -210,7 +247,7 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
         [meant.query, official or meant.query, *headings, *(text for text, _, _ in candidates)]
     )
     asked = asked + put_officially
-    weigh = _weigher(f"{meant.query} {official}", [text for text, _, _ in candidates])
+    weigh = _weigher(meant.query, [text for text, _, _ in candidates], official=official)
     # A heading says what its text answers.
     fits = [
         guideline.score / guidelines[0].score
@@ -224,7 +261,7 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
     for (text, source, position), vector in zip(candidates, vectors[len(headings) :], strict=True):
         score = _similarity(asked, vector) + WORDS_BONUS * weigh(text)
         score += OPENING_BONUS if position == 0 else 0
-        score += NUMBER_BONUS if meant.wants_number and NUMBER.search(text) else 0
+        score += NUMBER_BONUS if meant.wants_number and NUMBER.search(NORM.sub("", text)) else 0
         scored.append(_Sentence(text, source, position, score * fits[source] / max(fits)))
     scored.sort(key=lambda sentence: sentence.score, reverse=True)
     best = scored[0].source
@@ -243,6 +280,29 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
     return sorted(chosen, key=lambda sentence: (sources.index(sentence.source), sentence.position))
 
 
+def _same_sentences(guidelines: Sequence[Guideline], *, said: str) -> list[_Sentence]:
+    """What says the same in another language, sentence by sentence; none where something of it is not to be found."""
+    wanted = _sentences_of(said)[: MOST_FROM_THE_BEST + MOST_FROM_OTHERS]
+    candidates = [
+        (text, source, position)
+        for source, guideline in enumerate(guidelines)
+        for position, text in enumerate(_sentences_of(guideline.text))
+    ]
+    if not wanted or not candidates:
+        return []
+    vectors = embedder_for(BUNDLED).embed([*wanted, *(text for text, _, _ in candidates)])
+    chosen: dict[int, _Sentence] = {}
+    for vector in vectors[: len(wanted)]:
+        alike = [_similarity(vector, other) for other in vectors[len(wanted) :]]
+        best = max(range(len(alike)), key=lambda place: alike[place])
+        if alike[best] < SAYS_THE_SAME:
+            return []
+        text, source, position = candidates[best]
+        chosen[best] = _Sentence(text, source, position, alike[best])
+    sources = list(dict.fromkeys(sentence.source for sentence in chosen.values()))
+    return sorted(chosen.values(), key=lambda sentence: (sources.index(sentence.source), sentence.position))
+
+
 def _asks_alike(question: str, heading: str) -> float:
     """Who asks "wie mag" wants the section that answers "wie mag"."""
     asked, answered = (WORD.findall(text.casefold())[:2] for text in (question, heading))
@@ -251,13 +311,35 @@ def _asks_alike(question: str, heading: str) -> float:
     return 2 * ASKED_ALIKE if asked == answered else ASKED_ALIKE
 
 
-def _weigher(query: str, texts: Sequence[str]) -> Callable[[str], float]:
+def _weigher(query: str, texts: Sequence[str], *, official: str = "") -> Callable[[str], float]:
     """How much of the question's words a text has; a word counts for more, the fewer of the texts have it."""
-    asked = stems(query) - NO_SUBJECT
-    counts = Counter(stem for text in texts for stem in asked & stems(text))
-    weights = {stem: 1 / count for stem, count in counts.items()}
+    asked = [word for word in dict.fromkeys(words(query)) if not stems(word) <= NO_SUBJECT]
+    others = [word for word in dict.fromkeys(words(official)) if word not in asked]
+    found = {text: _said_of((*asked, *others), text) for text in texts}
+    counts = Counter(word for said in found.values() for word in said)
+    # Not in proportion: what all is about is in many of the texts, and matters all the same.
+    weights = {
+        word: math.log(1 + len(texts) / count) * (1 if word in asked else OTHER_WORD) for word, count in counts.items()
+    }
     total = sum(weights.values()) or 1
-    return lambda text: sum(weights.get(stem, 0) for stem in stems(text)) / total
+
+    def weigh(text: str) -> float:
+        said = found[text] if text in found else _said_of(weights, text)
+        return sum(weights.get(word, 0) for word in said) / total
+
+    return weigh
+
+
+def _said_of(asked: Iterable[str], text: str) -> list[str]:
+    """Those of these words that a text has; of "klasse 3" it may say "steigerklasse 3"."""
+    told = words(text)
+    spaced = f"{' '.join(TOKEN.findall(text.lower()))} "
+    return [word for word in asked if shares({word}, told) or ((apart := _apart(word)) and apart in spaced)]
+
+
+def _apart(word: str) -> str:
+    joined = JOINED.fullmatch(word)
+    return f"{joined[1]} {word.removeprefix(joined[1])} " if joined and joined[1] else ""
 
 
 def _sentences_of(text: str) -> list[str]:

@@ -1,7 +1,6 @@
 """The only converter between stored messages and PydanticAI's."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from pydantic_ai.messages import (
     BinaryContent,
@@ -15,43 +14,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-ADDRESS = "text/uri-list"
-# What models look at, by its first bytes. A client may call anything an image; a model that refuses one would refuse
-# every later question of its chat too.
-BEGINNINGS = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
-
-
-@dataclass(frozen=True)
-class Image:
-    """An image, or the address of one."""
-
-    media_type: str
-    content: bytes
-    name: str = ""
-
-    @property
-    def is_readable(self) -> bool:
-        return self.media_type == ADDRESS or bool(self._kind)
-
-    def for_model(self) -> ImageUrl | BinaryContent:
-        if self.media_type == ADDRESS:
-            return ImageUrl(self.content.decode(errors="replace"))
-        return BinaryContent(self.content, media_type=self._kind)
-
-    @property
-    def _kind(self) -> str:
-        if self.content[:4] == b"RIFF" and self.content[8:12] == b"WEBP":
-            return "image/webp"
-        return next((kind for beginning, kind in BEGINNINGS.items() if self.content.startswith(beginning)), "")
-
-
-@dataclass(frozen=True)
-class HistoryItem:
-    """One thing that was said: by the `user`, the `assistant` or the `system`."""
-
-    role: str
-    content: str
-    images: Sequence[Image] = ()
+from agentbridge.said import ADDRESS, HistoryItem, Image
 
 
 def to_model_messages(items: Iterable[HistoryItem]) -> list[ModelMessage]:
@@ -76,8 +39,14 @@ def to_model_messages(items: Iterable[HistoryItem]) -> list[ModelMessage]:
 
 def to_prompt(text: str, images: Sequence[Image]) -> str | list[UserContent]:
     """A question with its images, as a model takes it."""
-    seen = [image.for_model() for image in images if image.is_readable]
+    seen = [_seen(image) for image in images if image.is_readable]
     return [text, *seen] if seen else text
+
+
+def _seen(image: Image) -> ImageUrl | BinaryContent:
+    if image.media_type == ADDRESS:
+        return ImageUrl(image.content.decode(errors="replace"))
+    return BinaryContent(image.content, media_type=image.kind)
 
 
 def _add_request(messages: list[ModelMessage], part: SystemPromptPart | UserPromptPart) -> None:

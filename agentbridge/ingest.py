@@ -16,7 +16,7 @@ from django.core.files.uploadedfile import UploadedFile
 from django.db import DataError, transaction
 from django.db.models import QuerySet
 
-from agentbridge import retrieval
+from agentbridge import searchable
 from agentbridge.catalogues import FORMATS as CATALOGUES
 from agentbridge.catalogues import read_catalogue
 from agentbridge.database import advisory_lock
@@ -214,7 +214,7 @@ def _undone() -> Iterator[None]:
 
 def _index(progress: Progress = lambda *step: None) -> int:
     # Always, because an earlier run may have been broken off before it came to this.
-    return retrieval.make_searchable(progress=lambda done, total: progress(Stage.INDEX, done, total))
+    return searchable.make_searchable(progress=lambda done, total: progress(Stage.INDEX, done, total))
 
 
 def _absolute(path: Path | str) -> Path:

@@ -27,7 +27,11 @@ ASKED_OF_ANYTHING = 0.5
 SHORTEST_MISTYPED = 5
 SHORTEST_WITH_A_SLIP = 6
 SHORTEST_WITH_TWO = 9
-# What is left of a word may be an ending that its stem does not have.
+# What is left of a word may be an ending that its stem does not have, mistyped or not; "loon" in "minimumloon" is none.
+ENDINGS = (
+    *("e", "en", "s", "t", "d", "de", "te", "den", "ten", "st", "er", "ers", "end", "ing", "ingen"),
+    *("heid", "lijk", "baar", "je", "jes", "tje", "tjes"),
+)
 LONGEST_ENDING = 4
 SHORTEST_WITH_AN_ENDING = 7
 SHORTEST_WITH_BOTH = 10
@@ -152,7 +156,9 @@ def meant_by(word: str, *, alike: Sequence[str]) -> str:
         found = slips_between(_by_sound(word), _by_sound(lexeme))
         if len(lexeme) >= SHORTEST_WITH_AN_ENDING:
             ends = range(len(lexeme) - 1, len(lexeme) + 2)
-            begun = [word[:end] for end in ends if len(word) - LONGEST_ENDING <= end < len(word)]
+            begun = [
+                word[:end] for end in ends if len(word) - LONGEST_ENDING <= end < len(word) and is_ending(word[end:])
+            ]
             in_stem = min((slips_between(_by_sound(each), _by_sound(lexeme)) for each in begun), default=most + 1)
             if in_stem <= (len(lexeme) >= SHORTEST_WITH_BOTH):
                 found = min(found, in_stem)
@@ -162,6 +168,10 @@ def meant_by(word: str, *, alike: Sequence[str]) -> str:
     if not near or near[0][0] > most or (len(near) > 1 and near[0][0] == near[1][0]):
         return ""
     return alike[near[0][1]]
+
+
+def is_ending(letters: str) -> bool:
+    return len(letters) == 1 or any(slips_between(letters, ending) <= 1 for ending in ENDINGS)
 
 
 def _by_sound(word: str) -> str:

@@ -12,9 +12,9 @@ from pydantic_ai.messages import ModelMessage, TextPart, ToolCallPart, ToolRetur
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from agentbridge import extracts
-from agentbridge.history import HistoryItem
 from agentbridge.memory import Proposal, facts_in
-from agentbridge.relevance import is_coincidence, mentions
+from agentbridge.relevance import are_others, is_coincidence, mentions
+from agentbridge.said import HistoryItem
 from agentbridge.understanding import Intent, Understanding, understand
 
 NAME = "offline"
@@ -113,23 +113,34 @@ def _tool_call(
         calls = [("list_subjects", {"language": meant.language})]
     elif meant.intent in (Intent.PRODUCTS, Intent.ITEM):
         calls = [("search_products", {"query": meant.query})]
-        if returned.get("search_products") == []:
+        if _has_no_product(meant, returned.get("search_products")):
             # Perhaps it was no product that was asked for.
             calls.append(in_guidelines)
     elif meant.intent in (Intent.GUIDELINE, Intent.MORE, Intent.SOURCE):
         calls = [in_guidelines]
-        if meant.wider and _says_nothing(meant, returned.get("search_guidelines")):
+        if meant.wider and _says_nothing(meant, returned.get("search_guidelines"), before=_last_answer(conversation)):
             # Perhaps it is about what was talked of before.
             calls.append(("search_guidelines", {"query": meant.wider, "language": meant.language}))
     return next((call for call in calls if (call[0], call[1].get("query", "")) not in conversation.asked), None)
+
+
+def _has_no_product(meant: Understanding, found: Any) -> bool:
+    # A product that was listed before is looked up by its name.
+    return isinstance(found, list) and (not found or (meant.intent is Intent.PRODUCTS and are_others(meant, found)))
 
 
 def _was_widened(meant: Understanding, conversation: _Conversation) -> bool:
     return bool(meant.wider) and ("search_guidelines", meant.wider) in conversation.asked
 
 
-def _says_nothing(meant: Understanding, found: Any) -> bool:
-    return isinstance(found, list) and is_coincidence(meant, found)
+def _says_nothing(meant: Understanding, found: Any, *, before: str) -> bool:
+    if not isinstance(found, list):
+        return False
+    return is_coincidence(meant, found) or (meant.repeated and not extracts.says_the_same(found, said=before))
+
+
+def _last_answer(conversation: _Conversation) -> str:
+    return conversation.said[-1].content if conversation.said else ""
 
 
 def _going_on(meant: Understanding, conversation: _Conversation) -> str:
@@ -173,7 +184,8 @@ def _of_knowledge(meant: Understanding, conversation: _Conversation) -> str:
             return extracts.from_the_past(meant, returned["search_sessions"])
     if "list_subjects" in returned:
         return extracts.phrase("unclear", language=language, subjects=returned["list_subjects"])
-    if products := returned.get("search_products"):
+    products = returned.get("search_products")
+    if products and not _has_no_product(meant, products):
         tell = extracts.about_product if meant.intent is Intent.ITEM else extracts.from_products
         return tell(meant, products)
     already = "\n".join(item.content for item in conversation.said if item.role == "assistant")
@@ -183,11 +195,16 @@ def _of_knowledge(meant: Understanding, conversation: _Conversation) -> str:
     if _was_widened(meant, conversation):
         # Of what was talked of before, what says something of this.
         asked = replace(meant, query=conversation.question)
-        found = [one for one in found if meant.foreign or mentions(asked, f"{one.title} {one.section} {one.text}")]
+        found = [one for one in found if meant.translated or mentions(asked, f"{one.title} {one.section} {one.text}")]
         meant = replace(meant, query=meant.wider)
     if meant.intent is Intent.SOURCE:
         return extracts.sources_of(already, found, language=language)
-    answer = extracts.from_guidelines(meant, found, already=already if meant.intent is Intent.MORE else "")
+    answer = extracts.from_guidelines(
+        meant,
+        found,
+        already=already if meant.intent is Intent.MORE else "",
+        repeating=_last_answer(conversation) if meant.repeated else "",
+    )
     if meant.foreign:
         return f"{extracts.in_other_words(meant.foreign)}\n\n{answer}"
     if "search_products" in returned and returned["search_guidelines"]:

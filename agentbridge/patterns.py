@@ -23,6 +23,20 @@ MORE = re.compile(
     r"|\btell me more\b|\bmore (details|information|about)\b|^(go on|continue)\b"
 )
 OTHER_SUBJECT = re.compile(r"^(en|maar|and|but)?\s*((hoe|what|how) ?(zit het|about)|voor|bij|met|for|with)\b")
+# The same question in other circumstances: "en als het regent?"
+IN_CASE = re.compile(r"^(?:en|maar|and|but)? ?(?:wat )?(?:als|wanneer|indien|what if|if|when)\b")
+# What people ask out of politeness.
+HOW_ARE_YOU = re.compile(
+    r"^(?:\w+\W+)?(?:hoe (?:gaat|is|gaat het met) (?:het|'t|je|jou|u)(?: (?:met )?(?:je|jou|u))?"
+    r"|how are you(?: doing| today)?|how is it going)\W*$"
+)
+# "Wat moet er in een verbanddoos zitten?" is not about sitting.
+IS_IN = re.compile(r"\bwat\b.*\bin\b.*\bzit(?:ten)?\b|\bwat zit(?:ten)?\b.*\bin\b")
+FAREWELL = re.compile(
+    r"\b(?:tot (?:straks|morgen|ziens|later|gauw|snel|dan|de volgende keer)|(?:(?:een )?fijne|prettige|goede) "
+    r"(?:dag|avond|middag|weekend)(?: (?:nog|verder))?|(?:een )?(?:fijn|prettig|goed) weekend"
+    r"|see you(?: later)?|have a (?:nice|good) (?:day|evening|weekend))\b"
+)
 ANOTHER_QUESTION = re.compile(r"\b(terug naar|andere vraag|ander onderwerp|back to|another question)\b")
 NUMBER = re.compile(
     r"\b(hoeveel|hoe (hoog|lang|vaak|zwaar|hard|groot|diep|breed|oud|snel|ver|warm|koud|veel)"
@@ -35,8 +49,9 @@ HAVE = re.compile(
     r"|\bin huis\b|\bdo you (?:have|sell|stock)\b"
 )
 TO_READ = re.compile(r"\b(?:informatie|info|richtlijn\w*|regels?|tips?|advies|uitleg|information|guidelines?|advice)\b")
+LAW = re.compile(r"\bartikel(?:en)? \d|\b(?:arbowet|arbobesluit|arboregeling|arbeidstijdenwet|wet)\b")
 PRICE = re.compile(r"\b((wat|hoeveel) kost(en)?|prijs|prijzen|hoe duur|price|prices|costs?|how much (is|are))\b")
-CHEAPEST = re.compile(r"\b(goedkoopste?|voordeligste?|cheapest)\b")
+CHEAPEST = re.compile(r"\b(goedkoopste?|goedkopere?|voordeligste?|voordeligere?|cheapest|cheaper)\b")
 DEAREST = re.compile(r"\b(duurste?|most expensive)\b")
 # Who doubts the last answer, or wants to know where it comes from.
 DOUBT = re.compile(
@@ -69,6 +84,22 @@ URGENT = re.compile(
     r"|\b(has|have|heeft|heb) (broken|cut off|lost) (a|an|his|her|my|zijn|haar|mijn) \w+"
     r"|\b(bloedt|ademt niet|reageert niet|zit vast in|krijgt geen lucht|is bleeding|not breathing)\b"
 )
+# The same in words that also tell what may be: these mean that it has happened where nobody says "als".
+PERSON_OR_LIMB = (
+    r"(?:ik|hij|zij|ze|we|iemand|collega|man|vrouw|jongen|slachtoffer|monteur|chauffeur|hand|arm|been|voet|vingers?"
+    r"|he|she|i|somebody|someone|colleague|worker|leg|foot|fingers?)"
+)
+PERHAPS_URGENT = re.compile(
+    r"^\W*(?:help(?: me)?|noodgeval|spoed|sos|emergency)\W*$"
+    r"|\bniet (?:meer )?(?:reageert|ademt|ademhaalt)\b|\b(?:not|isn't|stopped) (?:responding|breathing)\b"
+    rf"|\b{PERSON_OR_LIMB}\b.{{0,40}}\b(?:vast|klem|beklemd|ingeklemd|bekneld|stuck|trapped)\b"
+    rf"|\b{PERSON_OR_LIMB}\b.{{0,40}}\bonder (?:stroom|spanning) (?:komen|gekomen|gestaan|staat|te staan)\b"
+    r"|\b(?:ik|we|wij) (?:ruik|ruiken)\b.{0,20}\b(?:gas|gaslucht|rook|brandlucht)\b|\bi (?:can )?smell (?:gas|smoke)\b"
+    r"|\b(?:heb|heeft|hebben|has|have)\b.{0,60}\b(?:ingeslikt|doorgeslikt|swallowed)\b"
+    r"|\b(?:stikt|verdrinkt|is choking|is drowning)\b|\bpijn op (?:de|zijn|haar|mijn) borst\b|\bchest pain\b"
+    r"|\b(?:is|ben|zijn)\b.{0,40}\b(?:aangereden|overreden|neergestoken|geplet|verpletterd)\b|\b(?:is|was) run over\b"
+)
+WHAT_IF = re.compile(r"\b(?:als|wanneer|indien|zodra|stel|mocht|hoe|welke|hoeveel|if|when|how|which)\b")
 # What happened, the more particular first, and what to look up for it in either language.
 EMERGENCIES = [
     (
@@ -77,8 +108,8 @@ EMERGENCIES = [
     ),
     (
         re.compile(
-            r"bewusteloos|onwel|flauwgevallen|hart|reageert niet|ademt niet|geen lucht"
-            r"|unconscious|faint|collapsed|breathing"
+            r"bewusteloos|onwel|flauwgevallen|hart|borst|reageert|ademt|ademhaalt|geen lucht|stikt"
+            r"|unconscious|faint|collapsed|breathing|responding|choking|chest"
         ),
         {
             "nl": "eerste hulp bij flauwvallen, bewusteloosheid en hartstilstand",
@@ -86,14 +117,16 @@ EMERGENCIES = [
         },
     ),
     (
-        re.compile(r"stroom|schok|elektro|electro|bekneld|vast in|vergiftigd|\b(gas|rook)\b|shock|trapped|smoke"),
+        re.compile(
+            r"stroom|schok|elektro|electro|bekneld|klem|\bvast\b|vergiftigd|\b(gas|gaslucht|rook)\b|shock|trapped|stuck|smoke"
+        ),
         {
             "nl": "eerste hulp bij een elektrische schok, beknelling en rook of gas",
             "en": "first aid for an electric shock, entrapment and smoke or gas",
         },
     ),
     (
-        re.compile(r"\b(zuur|loog|bijtend\w*|chemisch\w*|acid|chemicals?)\b"),
+        re.compile(r"\b(zuur|loog|bijtend\w*|chemisch\w*|ingeslikt|doorgeslikt|acid|chemicals?|swallowed)\b"),
         {
             "nl": "eerste hulp bij een bijtende stof in het oog of op de huid",
             "en": "first aid for a corrosive substance in the eye or on the skin",

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache, lru_cache
 
 from agentbridge.lexical import SHORTEST_MISTYPED, meant_by, words
 from agentbridge.patterns import WORD
-from agentbridge.synonyms import official_words
-from agentbridge.tools import Guideline
+from agentbridge.synonyms import everyday_words, official_words, words_of_the_trade
+from agentbridge.tools import Guideline, Product
 from agentbridge.understanding import Understanding
-from agentbridge.words import ASPECTS, FILLERS
+from agentbridge.words import ASPECTS, EVERYWHERE, FILLERS
 
 # What hardly any of the sample's own questions stays below, and none without a word of its subject.
 WEAK = 0.36
@@ -17,44 +18,114 @@ HALF = 0.5
 STEM = 6
 SHORT = 3
 ENDING = re.compile(r"(?<=...)(?:en|es|e|s|n|t)$")
+# What a compound ends in says what it is; what it begins with has to be longer, or "auto" would be in "automatisch".
+SHORTEST_HEAD = 4
+SHORTEST_BEGINNING = 5
+# "Veiligheidsschoenen" are shoes, and have nothing to do with "veilig hijsen".
+GENERIC_BEGINNING = re.compile(r"^(?:veiligheids|arbeids|bedrijfs|gezondheids|beschermings)(?=\w{4})")
+KNOWN_WORDS = 10_000
 
 
 def is_coincidence(meant: Understanding, found: Sequence[Guideline]) -> bool:
     """Whether nothing was found, or something else: it is weak, and says too little of what the question is about."""
     if not found:
         return True
+    # The words of a question are not to be found in a text of another language.
+    if meant.translated:
+        return False
     found = in_own_language(meant, found)
     best = found[0]
-    # The words of a question are not to be found in a text of another language.
-    if meant.translated or best.score >= FAIR:
-        return False
-    asked = [word for word in meant.topic or WORD.findall(meant.query.casefold()) if word not in FILLERS]
-    told = stems(" ".join(f"{one.title} {one.section} {one.text}" for one in found))
-    told_by_best = stems(f"{best.title} {best.section} {best.text}")
-    names = stems(" ".join(f"{one.title} {one.section}" for one in found))
+    asked = _asked(meant)
+    told = words(" ".join(f"{one.title} {one.section} {one.text}" for one in found))
+    told_by_best = words(f"{best.title} {best.section} {best.text}")
+    names = words(" ".join(f"{one.title} {one.section}" for one in found))
     # Each word of the question with what guidelines say for it.
-    ways = [stems(word) | stems(" ".join(official_words(word))) for word in asked]
-    together = stems(" ".join(official_words(meant.query)))
+    ways = [{word, *_in_other_words(word, meant)} for word in asked]
+    together = set(_in_other_words(meant.query, meant))
+    is_told = [shares(way, told) for way in ways]
+    is_mistyped = _is_mistyped(asked, names)
+    if not any(is_told) and not shares(together, told) and not is_mistyped:
+        return bool(asked)
+    if best.score >= FAIR or is_mistyped:
+        return False
+    told_together = sum(shares(way, told_by_best) for way in ways)
+    is_named = any(shares(way, names) for way in ways)
+    is_of_the_trade = any(_is_of_the_trade(word) for word, told in zip(asked, is_told, strict=True) if told)
+    # The words that the trade has for it, in a heading, are no coincidence.
+    if shares(together, names) and any(is_told):
+        return False
     if best.score >= WEAK:
-        return (
-            bool(ways)
-            and not any(way & told for way in ways)
-            and not together & told
-            and not _is_mistyped(asked, found)
-        )
-    share = sum(bool(way & told_by_best) for way in ways) / len(ways) if ways else 1
-    return share <= HALF or not any(way & names for way in [*ways, together])
+        return not (is_named or is_of_the_trade or sum(is_told) > 1 or told_together == len(ways))
+    if is_named:
+        return not (all(is_told) or told_together > 1)
+    return not (is_of_the_trade and told_together >= HALF * len(ways))
 
 
-def _is_mistyped(asked: Sequence[str], found: Sequence[Guideline]) -> bool:
-    told = sorted(set(words(" ".join(f"{one.title} {one.section} {one.text}" for one in found))))
-    return any(meant_by(word, alike=told) for word in asked if len(word) >= SHORTEST_MISTYPED)
+def are_others(meant: Understanding, found: Sequence[Product]) -> bool:
+    """Whether products were found that have no more than a word in common with what was asked for."""
+    asked = _asked(meant)
+    if not asked or meant.language != "nl" or meant.translated:
+        # The catalogue is in Dutch.
+        return False
+    told = words(" ".join(f"{one.name} {one.category} {one.norm} {one.description} {one.subjects}" for one in found))
+    if shares(set(_in_other_words(meant.query, meant)), told):
+        return False
+    found_words = [word for word in asked if shares({word}, told)]
+    return len(found_words) <= HALF * len(asked) and not any(map(_is_of_the_trade, found_words))
+
+
+def fitting(meant: Understanding, found: Sequence[Product]) -> Sequence[Product]:
+    """The products that say something of what was asked for, or all where none does or no word tells."""
+    if meant.language != "nl" or meant.translated:
+        return found
+    asked = {*_asked(meant), *_in_other_words(meant.query, meant)}
+    return [
+        one for one in found if shares(asked, words(f"{one.name} {one.category} {one.description} {one.subjects}"))
+    ] or found
+
+
+def _asked(meant: Understanding) -> list[str]:
+    """The words that say what a question is about."""
+    asked = [
+        word
+        for each in meant.topic or WORD.findall(meant.query.casefold())
+        for word in words(each)
+        if word not in FILLERS and word not in ASPECTS
+    ]
+    # "Alleen werken" is about working all the same.
+    return list(dict.fromkeys(word for word in asked if word not in EVERYWHERE)) or asked
+
+
+def _in_other_words(text: str, meant: Understanding) -> list[str]:
+    """What guidelines say for it; in English they have to be found by what people say, as the thesaurus is Dutch."""
+    phrases = official_words(text, about=_asked(meant))
+    if meant.language == "en":
+        phrases += everyday_words(text)
+    return [word for word in words(" ".join(phrases)) if word not in FILLERS]
+
+
+def _is_of_the_trade(word: str) -> bool:
+    # The number of a norm is, too.
+    return _root(word) in _roots_of_the_trade() or (len(word) >= SHORT and word[-1].isdigit())
+
+
+@cache
+def _roots_of_the_trade() -> frozenset[str]:
+    return frozenset(map(_root, words(" ".join(words_of_the_trade()))))
+
+
+def _is_mistyped(asked: Sequence[str], told: Sequence[str]) -> bool:
+    alike = sorted(set(told))
+    return any(
+        meant_by(word, alike=alike) for word in asked if len(word) >= SHORTEST_MISTYPED and not shares({word}, alike)
+    )
 
 
 def mentions(meant: Understanding, text: str) -> bool:
     """Whether a text has a word of what the question is about, or what guidelines say for one."""
     subject = " ".join(word for word in meant.topic if word not in ASPECTS)
-    return bool((stems(f"{subject} {' '.join(official_words(meant.query))}") - NO_SUBJECT) & stems(text))
+    asked = {*words(f"{subject} {' '.join(official_words(meant.query))}")} - FILLERS
+    return shares(asked, words(text))
 
 
 def in_own_language(meant: Understanding, found: Sequence[Guideline]) -> Sequence[Guideline]:
@@ -62,9 +133,37 @@ def in_own_language(meant: Understanding, found: Sequence[Guideline]) -> Sequenc
     return [guideline for guideline in found if guideline.language == meant.language] or found
 
 
+def shares(asked: set[str], told: Sequence[str]) -> bool:
+    """Whether a text has one of these words, with another ending or in a compound."""
+    each = set(told)
+    return any(_is_same(one, other) for one in asked for other in each)
+
+
+def _is_same(asked: str, told: str) -> bool:
+    if _stem(asked) == _stem(told):
+        return True
+    # Who asks for "gordel" means a "heupgordel" as well, and who asks for "steiger" a "steigervloer". The other way
+    # round it is chance: "Nachtwacht" has nothing to do with the "nacht".
+    asked, told = _root(asked), _root(told)
+    return (len(asked) >= SHORTEST_HEAD and told.endswith(asked)) or (
+        len(asked) >= SHORTEST_BEGINNING and told.startswith(asked)
+    )
+
+
+@lru_cache(KNOWN_WORDS)
+def _root(word: str) -> str:
+    return ENDING.sub("", GENERIC_BEGINNING.sub("", word))
+
+
 def stems(text: str) -> set[str]:
     """The words without their endings: "spoelen" is "spoel"; and norms however they are written."""
-    return {ENDING.sub("", word[:STEM]) if len(word) > SHORT else word for word in words(text)}
+    return {_stem(word) for word in words(text)}
+
+
+@lru_cache(KNOWN_WORDS)
+def _stem(word: str) -> str:
+    word = GENERIC_BEGINNING.sub("", word)
+    return ENDING.sub("", word[:STEM]) if len(word) > SHORT else word
 
 
 NO_SUBJECT = stems(" ".join(FILLERS))

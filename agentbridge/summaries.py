@@ -14,10 +14,10 @@ from pydantic_ai.models import Model
 from agentbridge import echo, offline
 from agentbridge.chunks import sentences
 from agentbridge.citations import without_markers
-from agentbridge.history import HistoryItem
+from agentbridge.injection import safe
 from agentbridge.patterns import LISTED, WORD
 from agentbridge.phrases import PHRASES
-from agentbridge.tools import safe
+from agentbridge.said import HistoryItem
 from agentbridge.understanding import language_of
 from agentbridge.words import ASPECTS, FILLERS, GREETINGS, PAST_WORDS, PRODUCT_WORDS, THANKS
 

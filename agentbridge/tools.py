@@ -1,9 +1,8 @@
 """The agent's tools: what a model may ask of the knowledge base, and what came of it in one turn."""
 
 import logging
-import re
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -15,29 +14,19 @@ from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
 from agentbridge import retrieval
-from agentbridge.chunks import sentences
 from agentbridge.database import in_database
+from agentbridge.injection import safe
 from agentbridge.memory import MAX_FACT_CHARS, Memory, Proposal, in_one_line, is_said
 from agentbridge.models import Document
-from agentbridge.retrieval import GuidelineHit, ProductHit
+from agentbridge.question_vectors import Embedding, ahead
+from agentbridge.retrieval import MOST_RESULTS, GuidelineHit, ProductHit
 from agentbridge.translations import in_language
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-MOST_RESULTS = 5
 # As much of a source as shows what it says.
 EXCERPT_CHARS = 300
-# Text that speaks to the assistant instead of to people. A model is not given it at all, because no instruction makes
-# every model proof against it.
-SPEAKS_TO_THE_MODEL = re.compile(
-    r"\b(negeer|vergeet|ignore|disregard|forget)\b.{0,20}\b(je|jouw|uw|alle|vorige|eerdere|your|all|any|previous|prior|the)\b"
-    r".{0,20}\b(instructies|instructions|regels|rules|prompts?|opdrachten)\b"
-    r"|\b(systeem|system)[ -]?prompt\b|\b(je|u) bent (nu|voortaan) een (ai|chatbot|assistent|taalmodel|model)\b"
-    r"|\byou are now an? (ai|assistant|chatbot|model)\b|\bas an? (ai|language model)\b|\bals (ai|taalmodel)\b"
-    r"|<\/?(system|assistant|user)>",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +108,7 @@ async def search_guidelines(
         query: waarnaar te zoeken, zonder verwijzing naar eerdere berichten.
         language: de taal waarin het antwoord komt; richtlijnen in die taal gaan voor.
     """
-    found = in_database(_search_in_language, query, language=language)
+    found = _in_knowledge(_search_in_language, query, language=language)
     hits = await _search(context.deps, "search_guidelines", query, found)
     return hits if isinstance(hits, str) else [_guideline(hit, context.deps) for hit in hits]
 
@@ -131,7 +120,7 @@ async def search_products(context: RunContext[Findings], query: str) -> list[Pro
     Args:
         query: het onderwerp of het soort product.
     """
-    found = in_database(retrieval.search_products, query, limit=MOST_RESULTS)
+    found = _in_knowledge(retrieval.search_products, query, limit=MOST_RESULTS)
     hits = await _search(context.deps, "search_products", query, found)
     return hits if isinstance(hits, str) else [_product(hit, context.deps) for hit in hits]
 
@@ -221,8 +210,14 @@ async def _search(findings: Findings, tool: str, query: str, found: Awaitable[Se
     return hits
 
 
-def _search_in_language(query: str, *, language: str) -> Sequence[GuidelineHit]:
-    return in_language(retrieval.search_guidelines(query, limit=MOST_RESULTS, language=language), language=language)
+async def _in_knowledge(search: Callable[..., Sequence[T]], query: str, **options: Any) -> Sequence[T]:
+    embedding = await ahead(retrieval.embedding_of, query)
+    return await in_database(search, query, embedding=embedding, **options)
+
+
+def _search_in_language(query: str, *, language: str, embedding: Embedding | None) -> Sequence[GuidelineHit]:
+    hits = retrieval.search_guidelines(query, limit=MOST_RESULTS, language=language, embedding=embedding)
+    return in_language(hits, language=language)
 
 
 def _guideline(hit: GuidelineHit, findings: Findings) -> Guideline:
@@ -272,18 +267,6 @@ def _product(hit: ProductHit, findings: Findings) -> Product:
         price="" if hit.price is None else f"{hit.price:.2f} {hit.currency}",
         subjects=tuple(map(safe, hit.subjects)),
     )
-
-
-def safe(text: str) -> str:
-    """The text without the sentences that try to tell the assistant what to do."""
-    if not SPEAKS_TO_THE_MODEL.search(text):
-        return text
-    logger.warning("Left out of what a model is given, because it speaks to the assistant: %.200s", text)
-    kept = (
-        " ".join(sentence for sentence in sentences(line) if not SPEAKS_TO_THE_MODEL.search(sentence))
-        for line in text.split("\n")
-    )
-    return "\n".join(kept)
 
 
 def _titles(*, language: str) -> list[str]:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import reduce
 
-from agentbridge.history import HistoryItem
 from agentbridge.patterns import (
     ABOUT,
     ABOUT_ME,
@@ -16,8 +15,13 @@ from agentbridge.patterns import (
     DENIES,
     DOUBT,
     EMERGENCIES,
+    FAREWELL,
     HAVE,
+    HOW_ARE_YOU,
+    IN_CASE,
     IN_LANGUAGE,
+    IS_IN,
+    LAW,
     LISTED,
     LISTED_PRICE,
     MORE,
@@ -25,16 +29,21 @@ from agentbridge.patterns import (
     NUMBER,
     OTHER_SUBJECT,
     PAST,
+    PERHAPS_URGENT,
     PRICE,
     PRONOUN,
     REMEMBER,
     TELLS_OF_WORK,
     TO_READ,
     URGENT,
+    WHAT_IF,
     WHO,
     WISHES_LANGUAGE,
     WORD,
 )
+from agentbridge.phrases import PHRASES
+from agentbridge.said import HistoryItem
+from agentbridge.synonyms import official_words
 from agentbridge.words import (
     ASPECTS,
     DUTCH,
@@ -93,6 +102,10 @@ class Understanding:
     urgent: bool = False
     # Whether the subject was named in another language than that of the answer.
     translated: bool = False
+    # Whether nothing was found for what was asked before.
+    was_in_vain: bool = False
+    # Whether the last answer is asked for once more, in another language.
+    repeated: bool = False
     # The language of the question, where that is neither of the two that EVI speaks.
     foreign: str = ""
     # What is to be remembered about the person, whatever else is asked.
@@ -103,7 +116,11 @@ LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
 # What to look up when it has happened.
 # Names nothing that could be searched.
 EMPTY = FILLERS | PRODUCT_WORDS | GREETINGS | THANKS | ORDINALS.keys()
-LIMITS = {"grens", "grenzen", "grenswaarde", "limit", "limits"}
+# A part of a law, and not of a catalogue.
+LAW_WORDS = {"artikel", "artikelen"}
+# What refers to something only where no noun follows.
+ARTICLES = {"het"}
+LIMITS = {"grens", "grenzen", "grenswaarde", "grenswaarden", "actiewaarde", "actiewaarden", "limit", "limits"}
 # What a question is about is said at its beginning; the rest is a text to go with it.
 MOST_CHARACTERS = 1000
 # A longer answer to a question that EVI asked back is a question of its own.
@@ -164,12 +181,13 @@ def _content_of(fact: str) -> list[str]:
 
 
 def _next(question: str, *, before: Understanding, answered: str) -> Understanding:
+    in_vain = any(phrases["nothing"] in answered for phrases in PHRASES.values())
     listed, prices = before.listed, before.prices
     if names := tuple(LISTED.findall(answered)):
         listed = names
         prices = tuple((name, int(whole + cents)) for name, whole, cents in LISTED_PRICE.findall(answered))
     remember = REMEMBER.match(question[:MOST_CHARACTERS])
-    before = replace(before, listed=listed, prices=prices, fact="", wider="", foreign="")
+    before = replace(before, listed=listed, prices=prices, fact="", foreign="", repeated=False, was_in_vain=in_vain)
     if remember and remember["fact"].strip():
         rest = remember["rest"].strip()
         meant = _meaning(rest, before=before) if WORD.search(rest) else replace(before, intent=Intent.REMEMBER)
@@ -198,6 +216,7 @@ def _in_its_own_right(clause: str) -> str:
 
 
 def _meaning(question: str, *, before: Understanding) -> Understanding:
+    wider_before, before = before.wider, replace(before, wider="")
     text = " ".join(question[:MOST_CHARACTERS].casefold().split())
     wanted = IN_LANGUAGE.search(text)
     foreign = "" if wanted else foreign_language_of(text)
@@ -210,11 +229,17 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
     text = IN_LANGUAGE.sub(" ", text).strip()
     words = WORD.findall(text)
     content = tuple(word for word in words if word not in EMPTY)
-    subject = tuple(word for word in content if word not in ASPECTS and not word[0].isdigit())
+    if IS_IN.search(text):
+        content = tuple(word for word in content if word not in ("zit", "zitten"))
+    subject = tuple(word for word in content if word not in ASPECTS and not word[0].isdigit()) + _unspoken(words)
     aspects = tuple(word for word in content if word in ASPECTS)
     wants_number = bool(NUMBER.search(text))
     same = replace(before, language=language)
 
+    if HOW_ARE_YOU.search(text):
+        return replace(same, intent=Intent.GREETING)
+    if FAREWELL.search(text) and not any(word not in EMPTY for word in WORD.findall(FAREWELL.sub(" ", text))):
+        return replace(same, intent=Intent.THANKS)
     if not content and (GREETINGS | THANKS).intersection(words):
         return replace(same, intent=Intent.THANKS if THANKS.intersection(words) else Intent.GREETING)
     if ABOUT_ME.search(text):
@@ -225,23 +250,27 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
         return replace(same, intent=Intent.SOURCE)
     if wanted and not content and before.query:
         # The same once more, in another language.
-        return replace(same, intent=_searching(before.intent), translated=True)
+        return replace(same, intent=_searching(before.intent), wider=wider_before, translated=True, repeated=True)
     if item := _listed_product(text, words, names=before.listed, prices=before.prices):
         return replace(same, intent=Intent.ITEM, query=item)
 
-    urgent = bool(URGENT.search(text))
+    urgent = bool(URGENT.search(text) or (PERHAPS_URGENT.search(text) and not WHAT_IF.search(text)))
     is_offered = HAVE.search(text) and not TO_READ.search(text)
-    wants_products = is_offered or PRODUCT_WORDS.intersection(words) or PRICE.search(text)
+    offered = PRODUCT_WORDS - LAW_WORDS if LAW.search(text) else PRODUCT_WORDS
+    wants_products = is_offered or offered.intersection(words) or PRICE.search(text)
     intent = Intent.PRODUCTS if wants_products else Intent.GUIDELINE
     if MORE.search(text) and not subject:
         intent = Intent.MORE if before.intent is not Intent.PRODUCTS else Intent.PRODUCTS
     refers = bool(STRONGLY_REFERRING.intersection(words)) or (
-        (bool(REFERRING.intersection(words)) and len(subject) < 2)
+        (bool(REFERRING.difference(ARTICLES).intersection(words)) and len(subject) < 2)
         or (len(subject) < 3 and len(words) <= MOST_WORDS_OF_A_FOLLOW_UP and _has_pronoun(text))
     )
+    in_case = bool(IN_CASE.search(text)) and len(words) <= MOST_WORDS_OF_A_FOLLOW_UP
+    refers = in_case or refers
     if ANOTHER_QUESTION.search(text):
         refers = False
-    if subject and before.query and (OTHER_SUBJECT.match(text) or (words[0] in ("en", "and") and len(words) <= 4)):
+    names_another = OTHER_SUBJECT.match(text) or (words[:1] in (["en"], ["and"]) and len(words) <= 4)
+    if subject and before.query and names_another and not in_case and not urgent:
         # "En voor heftrucks?": the same question about something else.
         asked = aspects or before.aspects
         # A limit is one of something, which the longest word says best.
@@ -259,7 +288,7 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
             aspects=asked,
             wants_number=wants_number or before.wants_number,
         )
-    if before.vague and subject and not aspects and len(subject) <= MOST_WORDS_OF_A_SUBJECT:
+    if before.vague and subject and not urgent and not aspects and len(subject) <= MOST_WORDS_OF_A_SUBJECT:
         # EVI asked back, and this is the subject.
         query = " ".join((*subject, *before.aspects))
         return replace(same, query=query, topic=subject, vague=False, translated=False)
@@ -279,7 +308,13 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
     query = " ".join(subject or content) if intent is Intent.PRODUCTS or not content else question
     if urgent:
         query = next((known for happened, known in EMERGENCIES if happened.search(text)), AN_ACCIDENT)[language]
-    follows = before.topic and len(words) <= MOST_WORDS_OF_A_FOLLOW_UP and intent is Intent.GUIDELINE and not urgent
+    follows = (
+        before.topic
+        and not before.was_in_vain
+        and len(words) <= MOST_WORDS_OF_A_FOLLOW_UP
+        and intent is Intent.GUIDELINE
+        and not urgent
+    )
     return Understanding(
         intent,
         language,
@@ -292,6 +327,12 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
         urgent=urgent,
         translated=bool(wanted),
     )
+
+
+def _unspoken(words: Sequence[str]) -> tuple[str, ...]:
+    """What everyday words say together: "te veel werk" is about "werkdruk", though none of them is a subject."""
+    alone = " ".join(word if word in FILLERS else "0" for word in words)
+    return tuple(word for word in official_words(alone) if word not in FILLERS)
 
 
 def _has_pronoun(text: str) -> bool:

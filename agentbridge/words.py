@@ -16,6 +16,7 @@ FILLERS = _words("fillers") | DUTCH | ENGLISH
 GREETINGS = _words("greetings")
 THANKS = _words("thanks")
 GENERAL = _words("general")
+EVERYWHERE = _words("everywhere")
 ASPECTS = GENERAL | _words("aspects")
 PAST_WORDS = _words("past")
 PRODUCT_WORDS = _words("products")

@@ -86,6 +86,9 @@ def main() -> int:
             "search, a word in every message": f"{sessions}?q=meenemen",
             "search, an id": f"{sessions}?q={str(one.pk)[:8]}",
             "search in messages": "/admin/conversations/message/?q=valharnas",
+            "messages, today": "/admin/conversations/message/?when=today",
+            "messages, interrupted": "/admin/conversations/message/?when=month&status__exact=interrupted",
+            "messages, answers of today": "/admin/conversations/message/?when=today&role__exact=assistant",
             "session": f"{sessions}{one.pk}/change/",
         }
         table = Table("page", "median ms", "queries", title=f"{options.messages:,} messages")

@@ -19,7 +19,7 @@ from psycopg_pool import ConnectionPool
 from rich.progress import track
 from rich.table import Table
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from bench import (
     FILLED_WITH,
     MESSAGES_A_SESSION,

@@ -76,6 +76,18 @@ class ImportReport:
     problems: tuple[str, ...]
 
 
+def sessions_to_export(
+    *,
+    client: str | None = None,
+    user_id: str | None = None,
+    session_id: UUID | None = None,
+    since: datetime | None = None,
+) -> SessionQuerySet:
+    """Those that fit all of what is given; without any, all there are."""
+    wanted = {"owner__username": client, "user_id": user_id, "id": session_id, "last_accessed__gte": since}
+    return Session.objects.filter(**{name: value for name, value in wanted.items() if value is not None})
+
+
 def export_sessions(
     sessions: SessionQuerySet,
     *,

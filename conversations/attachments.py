@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from agentbridge.history import Image
+from agentbridge.said import Image
 from conversations.models import Attachment, Message
 
 

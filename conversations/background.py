@@ -13,8 +13,8 @@ from django.db.models.fields.json import KeyTextTransform
 from agentbridge import offline
 from agentbridge.background import TASKS, conversation_in, merged_question, perform
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
 from agentbridge.providers import configured_model
+from agentbridge.said import HistoryItem
 from conversations.branches import Branch
 from conversations.models import Message, Session
 from conversations.models.statements import MADE_TITLE

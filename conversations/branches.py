@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from django.db.models import Exists, OuterRef
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations import attachments
 from conversations.models import Message, Place, Role, Status
 

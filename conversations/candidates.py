@@ -1,29 +1,23 @@
 """What may be found: candidates by meaning and by words, out of PostgreSQL, before anybody weighs them."""
 
-import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from typing import Literal, LiteralString, NamedTuple
 from uuid import UUID
 
-import numpy as np
 from psycopg.sql import SQL, Composed
 
 from agentbridge.database import prepared
-from agentbridge.embeddings import Embedder, Vector, current_embedder
+from agentbridge.embeddings import Vector, current_embedder
 from agentbridge.lexical import Term, understand
+from agentbridge.question_vectors import Embedding
 from agentbridge.synonyms import official_words
-
-logger = logging.getLogger(__name__)
 
 Kind = Literal["message", "summary", "fact"]
 
-# A model that has not answered by then is done without: the words still find something.
-PATIENCE_SECONDS = 10
 # Of so many messages all are compared by their sketches; of more, those that the index of sketches leads to.
 FEW = 10_000
 # And of so many sessions all summaries are read.
@@ -38,9 +32,6 @@ MOST_ROWS = 2500
 TOGETHER = 4
 # A search has room for so many words; a few sizes, so that each is planned once and not for every question.
 SLOTS = (4, 8, 16)
-
-# A question is embedded while the database looks up its words.
-_aside = ThreadPoolExecutor(4, thread_name_prefix="recall")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +100,16 @@ class Field:
         return max((self.commonness.get(stem, 0) for stem in _stems(term.exact)), default=0)
 
 
-def understood(query: str) -> Question:
-    embedder = current_embedder()
-    embedding = _aside.submit(_vector_of, query, embedder=embedder)
-    if not embedder.is_local:
-        # It may take its time, and no connection is held meanwhile.
-        wait([embedding], timeout=PATIENCE_SECONDS)
+def understood(query: str, *, embedding: Embedding | None = None) -> Question:
+    embedding = embedding or embedding_of(query)
+    embedding.wait_if_remote()
     terms = sorted(understand(query, also=official_words(query)).terms, key=lambda term: not term.asked)
-    vector = embedding.result() if embedder.is_local or embedding.done() else None
-    return Question(terms[: SLOTS[-1]], vector, embedder.name)
+    return Question(terms[: SLOTS[-1]], embedding.vector(), embedding.embedder.name)
+
+
+def embedding_of(query: str) -> Embedding:
+    """A question on its way to a vector."""
+    return Embedding.of([query], embedder=current_embedder())
 
 
 def candidates(question: Question, *, owner_id: int | None, user_id: str, filters: Filters) -> Field:
@@ -168,15 +160,6 @@ def candidates(question: Question, *, owner_id: int | None, user_id: str, filter
             settings = FEW_ROWS if are_few[kind] else MANY
             found += [Candidate(kind, **row) for row in prepared(statement, parameters, settings=settings)]
     return replace(field, candidates=found)
-
-
-def _vector_of(query: str, *, embedder: Embedder) -> Vector | None:
-    try:
-        [vector] = embedder.embed([query])
-    except Exception:
-        logger.exception("No embedding of a question by %s; it is answered by its words", embedder.name)
-        return None
-    return vector if np.isfinite(vector).all() and vector.any() else None
 
 
 def _stems(query: str) -> list[str]:

@@ -18,7 +18,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import InterfaceError, OperationalError
 
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations.api.access import Client, Person, authenticate, caller_from_session, count, person_of
 from conversations.branches import thread_up_to
 from conversations.errors import (

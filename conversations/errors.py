@@ -9,6 +9,8 @@ class EviError(Exception):
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
+    # What the person who asked is told, where it is a person's to know; the message is for whoever writes a client.
+    in_dutch: ClassVar[str] = ""
 
     def __init__(self, message: str, *, param: str | None = None, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -24,6 +26,8 @@ class EviError(Exception):
 
 class OwnFaultError(EviError):
     """What nobody expected; the log says more."""
+
+    in_dutch = "Er ging bij EVI iets mis. Stel je vraag nog eens."
 
     def __init__(self) -> None:
         super().__init__("Something went wrong on EVI's side. Please try again.")
@@ -73,6 +77,7 @@ class SessionNotFoundError(NotFoundError):
 class TooLargeError(EviError):
     status = 413
     code = "request_too_large"
+    in_dutch = "Dit is te groot voor EVI. Stuur minder of kleinere bestanden mee."
 
 
 class UnsupportedMediaTypeError(EviError):
@@ -83,6 +88,7 @@ class UnsupportedMediaTypeError(EviError):
 class TooManyRequestsError(EviError):
     status = 429
     code = "rate_limit_exceeded"
+    in_dutch = "Dat waren veel vragen achter elkaar. Probeer het over een minuut opnieuw."
 
     def __init__(self, *, retry_after: int) -> None:
         super().__init__(
@@ -95,6 +101,7 @@ class SessionBusyError(EviError):
 
     status = 429
     code = "session_busy"
+    in_dutch = "Ik ben nog bezig met je vorige vraag. Probeer het over een minuut opnieuw."
 
     def __init__(self, *, retry_after: int) -> None:
         super().__init__(
@@ -109,6 +116,7 @@ class BrokenOffError(EviError):
 
     status = 429
     code = "answer_broken_off"
+    in_dutch = "Dit antwoord is afgebroken. Stel je vraag nog eens als je het nog wilt weten."
 
     def __init__(self) -> None:
         super().__init__(
@@ -120,6 +128,7 @@ class BrokenOffError(EviError):
 class DatabaseAwayError(EviError):
     status = 503
     code = "database_unavailable"
+    in_dutch = "EVI kan nu niets opzoeken of bewaren. Probeer het over een minuut opnieuw."
 
     def __init__(self) -> None:
         super().__init__("EVI cannot reach its database at the moment. Please try again in a minute.")
@@ -128,13 +137,16 @@ class DatabaseAwayError(EviError):
 class ModelFailedError(EviError):
     status = 502
     code = "model_error"
+    in_dutch = "Het taalmodel kon deze vraag niet beantwoorden. Stel je vraag nog eens."
 
 
 class ModelUnavailableError(EviError):
     status = 503
     code = "model_unavailable"
+    in_dutch = "Het taalmodel is nu niet bereikbaar. Probeer het over een minuut opnieuw."
 
 
 class ModelTimeoutError(EviError):
     status = 504
     code = "model_timeout"
+    in_dutch = "Het antwoord liet te lang op zich wachten. Stel je vraag nog eens."

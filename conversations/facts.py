@@ -6,19 +6,30 @@ from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from agentbridge.injection import safe
 from agentbridge.memory import MAX_FACT_CHARS, in_one_line
-from agentbridge.tools import safe
 from conversations.errors import BadRequestError
 from conversations.models import Action, AuditEntry, Fact, FactQuerySet, FactSource, FactStatus, Message
 
 # A model that proposes all the time is not read any more.
 MOST_PROPOSED = 100
+# Of a person, whether they are approved or proposed. More is not known of anybody, but written by a program.
+MOST_FACTS = 1000
 
 
 class UnfitFactError(BadRequestError):
     """A text that cannot be a fact about this person."""
 
     code = "unfit_fact"
+
+
+class TooManyFactsError(BadRequestError):
+    """There is room for no more about this person."""
+
+    code = "too_many_facts"
+
+    def __init__(self) -> None:
+        super().__init__(f"EVI remembers at most {MOST_FACTS} facts about you. Have it forget one first.")
 
 
 @transaction.atomic
@@ -31,7 +42,7 @@ def propose(text: str, *, owner_id: int | None, user_id: str, question_id: UUID)
         return False
     fact, is_new = mine.filter(text__iexact=text).first(), False
     if fact is None:
-        if mine.filter(status=FactStatus.PROPOSED).count() >= MOST_PROPOSED:
+        if mine.filter(status=FactStatus.PROPOSED).count() >= MOST_PROPOSED or mine.count() >= MOST_FACTS:
             return False
         fact, is_new = Fact.objects.get_or_create(owner_id=owner_id, user_id=user_id, text=text)
     if is_new or FactSource.objects.filter(fact=fact).exists():
@@ -47,6 +58,8 @@ def write_down(text: str, *, owner_id: int | None, user_id: str, by: User | str)
     mine = Fact.objects.for_owner(owner_id, user_id=user_id)
     if known := mine.filter(text__iexact=text).first():
         return decide(mine.filter(id=known.id), by=by, approve=True) or known
+    if mine.count() >= MOST_FACTS:
+        raise TooManyFactsError
     fact, is_new = Fact.objects.get_or_create(
         owner_id=owner_id,
         user_id=user_id,

@@ -80,12 +80,15 @@ def keep_figures(*, today: date | None = None) -> int:
 
 
 def last_days(*, today: date | None = None) -> list[DailyFigures]:
-    """The figures of the last days, the oldest first, with zeros where nothing was counted; today's are of now."""
+    """The figures of the last days, the oldest first, with zeros where nothing was counted; today's are of now.
+
+    In the hour after midnight, until the worker has counted yesterday, that is counted here too.
+    """
     today = today or timezone.localdate()
-    first = today - timedelta(days=DAYS - 1)
-    kept = DailyFigures.objects.in_bulk([first + timedelta(days=ahead) for ahead in range(DAYS - 1)])
-    days = [kept.get(day) or _nothing(day) for day in (first + timedelta(days=ahead) for ahead in range(DAYS - 1))]
-    return [*days, count_day(today)]
+    past = [today - timedelta(days=back) for back in range(DAYS - 1, 0, -1)]
+    kept = DailyFigures.objects.in_bulk(past)
+    older = [kept.get(day) or _nothing(day) for day in past[:-1]]
+    return [*older, kept.get(past[-1]) or count_day(past[-1]), count_day(today)]
 
 
 def _nothing(day: date) -> DailyFigures:

@@ -60,6 +60,21 @@ def delete_sessions(sessions: SessionQuerySet, *, by: User | str) -> Receipt:
     return receipt
 
 
+@transaction.atomic
+def delete_answer(answer: Message, *, by: User | str) -> Receipt:
+    """Delete one answer with what goes with it. Its question stays: what was said after it goes on from there."""
+    if not Message.objects.select_for_update(of=("self",)).filter(id=answer.id).exists():
+        # Somebody else deleted it a moment ago.
+        return Receipt()
+    counts = Counter({Message._meta.db_table: 1})
+    for model, path in _dependents():
+        if path != (of_message := path.removesuffix("__session")):
+            counts[model._meta.db_table] += model._default_manager.filter(**{of_message: answer}).count()
+    Message.objects.filter(id=answer.id).delete()
+    AuditEntry.objects.record(Action.ANSWER_DELETED, by=by, subject=str(answer.session_id), counts=+counts)
+    return Receipt(+counts)
+
+
 def owners_of(user_id: str, *, client: str | None = None) -> list[int | None]:
     """The clients that know this person; None among them is the open one of development.
 
@@ -80,6 +95,24 @@ def preview_forgetting(*, owner_id: int | None, user_id: str) -> Receipt:
     # Those that come from a session and those that somebody wrote down.
     facts = Counter({FACTS: Fact.objects.for_owner(owner_id, user_id=user_id).count()})
     return Receipt(rows_of(sessions) | facts | _counted(_brought_from(user_id).count()))
+
+
+def preview_forgetting_everywhere(user_id: str, *, client: str | None = None) -> Receipt | None:
+    """What would go of this person with every client, or with this one; None where nobody is called so."""
+    owners = owners_of(user_id, client=client) if user_id else []
+    if not owners:
+        return None
+    return sum((preview_forgetting(owner_id=owner, user_id=user_id) for owner in owners), Receipt())
+
+
+def forget_everywhere(
+    user_id: str, *, client: str | None = None, by: User | str, on_batch: Callable[[Receipt], object]
+) -> Receipt:
+    """Delete all that is known of this person with every client, or with this one."""
+    owners = owners_of(user_id, client=client)
+    return sum(
+        (forget_person(owner_id=owner, user_id=user_id, by=by, on_batch=on_batch) for owner in owners), Receipt()
+    )
 
 
 def forget_person(

@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations.api.access import UUID4
 from conversations.api.openai import usage
 from conversations.errors import BadRequestError, EviError, TooLargeError

@@ -41,6 +41,7 @@ class UnknownCodeError(NotFoundError):
     """For every code that opens nothing, whatever the reason: nobody learns which codes there are."""
 
     code = "handover_not_found"
+    in_dutch = "Deze code klopt niet, of is al gebruikt. Een code werkt één keer en tien minuten lang."
 
     def __init__(self) -> None:
         super().__init__("This code is not valid. A code works once and for ten minutes; ask for a new one.")

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from uuid import UUID
 
-from django.db import connection
-
 from agentbridge.database import in_database
 from agentbridge.memory import Memory, Recollection
+from agentbridge.question_vectors import Embedding, ahead
 from conversations.candidates import Filters
 from conversations.facts import propose
 from conversations.models import Message
 from conversations.openings import Opening, TurnRequest
-from conversations.recall import Recalled, latest, recall
+from conversations.recall import Recalled, embedding_for, latest, recall
 
 MOST_RECALLED = 5
 # A whole answer would crowd out what else was found.
@@ -30,13 +29,14 @@ def memory_of(request: TurnRequest, opening: Opening) -> Memory:
         )
 
     async def look_up(query: str) -> Sequence[Recollection]:
-        found = await in_database(_look_up, query, request=request, opening=opening)
+        embedding = await ahead(embedding_for, query)
+        found = await in_database(_look_up, query, embedding, request=request, opening=opening)
         return [_recollection(each) for each in found]
 
     return Memory(facts=opening.facts, remember=remember, recall=look_up)
 
 
-def _look_up(query: str, *, request: TurnRequest, opening: Opening) -> list[Recalled]:
+def _look_up(query: str, embedding: Embedding | None, *, request: TurnRequest, opening: Opening) -> list[Recalled]:
     if not query.strip():
         return latest(
             owner_id=request.owner_id,
@@ -45,9 +45,14 @@ def _look_up(query: str, *, request: TurnRequest, opening: Opening) -> list[Reca
             known_session=opening.session_id,
         )
     filters = Filters(known=_known(opening), known_session=opening.session_id, leaves_out_echoes=True)
-    # A model far away may take its time, and the connection is of use to others meanwhile.
-    connection.close()
-    return recall(query, owner_id=request.owner_id, user_id=request.user_id, limit=MOST_RECALLED, filters=filters)
+    return recall(
+        query,
+        owner_id=request.owner_id,
+        user_id=request.user_id,
+        limit=MOST_RECALLED,
+        filters=filters,
+        embedding=embedding,
+    )
 
 
 def _known(opening: Opening) -> tuple[UUID, ...]:

@@ -18,7 +18,7 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem, Image
+from agentbridge.said import HistoryItem, Image
 from agentbridge.tokens import count_tokens, within_budget
 from conversations import attachments
 from conversations.branches import Branch, find_thread, reconcile

@@ -17,7 +17,7 @@ from django.utils.text import Truncator
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from agentbridge.agent import IMAGE_ALONE
-from agentbridge.history import Image
+from agentbridge.said import Image
 from agentbridge.tools import EXCERPT_CHARS
 from conversations.api.access import MAX_USER_CHARS, UUID4
 from conversations.api.contents import DATA_URI, MAX_NAME_CHARS, Part, read_contents, read_image

@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.db import DatabaseError, OperationalError, transaction
 from django.utils import timezone
 
-from agentbridge.history import HistoryItem, Image
+from agentbridge.said import HistoryItem, Image
 from conversations import attachments
 from conversations.accounts import FIRST_CLIENT
 from conversations.api.access import UUID4

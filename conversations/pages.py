@@ -2,6 +2,7 @@
 
 from typing import Any, TypeVar
 
+from django.conf import settings
 from django.contrib.auth.views import LoginView, redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -35,7 +36,8 @@ def chat(request: HttpRequest) -> HttpResponse:
     user = signed_in(request)
     if not user and not is_open_to(request):
         return _guarded(redirect_to_login(request.get_full_path()))
-    return _guarded(render(request, "conversations/chat.html"))
+    context = {"most_characters": settings.EVI.max_message_chars}
+    return _guarded(render(request, "conversations/chat.html", context))
 
 
 class SignIn(LoginView):

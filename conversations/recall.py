@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentbridge.embeddings import readable
+from agentbridge.question_vectors import Embedding
 from agentbridge.understanding import asks_for_the_past
-from conversations.candidates import Candidate, Field, Filters, Kind, Question, candidates, understood
+from conversations.candidates import Candidate, Field, Filters, Kind, Question, candidates, embedding_of, understood
 from conversations.models import Fact, Message, Role, Session
 from conversations.snippets import Snippet, SnippetMaker
 
@@ -62,13 +63,14 @@ def recall(
     limit: int = 10,
     filters: Filters | None = None,
     min_score: float = WORTH_SHOWING,
+    embedding: Embedding | None = None,
 ) -> list[Recalled]:
     """What fits best of what was said with this person, and with no other; nothing where nothing fits."""
-    query = readable(query)[:MOST_CHARACTERS].strip()
+    query = _shortened(query)
     if not query or limit < 1:
         return []
     filters = filters or Filters()
-    question = understood(query)
+    question = understood(query, embedding=embedding)
     field = candidates(question, owner_id=owner_id, user_id=user_id, filters=filters)
     if not field.candidates:
         return []
@@ -84,6 +86,15 @@ def recall(
             break
     shown = SnippetMaker(question.stems)
     return [replace(found, snippet=shown.of(found.text)) for found in told[:limit]]
+
+
+def embedding_for(query: str) -> Embedding:
+    """A question on its way to a vector, for a search that is to come."""
+    return embedding_of(_shortened(query))
+
+
+def _shortened(query: str) -> str:
+    return readable(query)[:MOST_CHARACTERS].strip()
 
 
 def latest(

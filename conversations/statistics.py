@@ -44,14 +44,14 @@ def session_statistics(*, now: datetime | None = None) -> Statistics:
         number=Count("id"),
         messages=Sum("message_count", default=0),
         pinned=Count("id", filter=Q(pinned=True)),
-        persons=Count("user_id", filter=~Q(user_id=""), distinct=True),
     )
     expired = preview_cleanup().sessions
     return Statistics(
         sessions=totals["number"],
         messages=totals["messages"],
         pinned=totals["pinned"],
-        persons=totals["persons"],
+        # As figures.py counts them: the same name behind two clients is two persons.
+        persons=sessions.values("owner_id", "user_id").distinct().count(),
         summaries=Summary.objects.count(),
         facts=Fact.objects.approved().count(),
         facts_proposed=Fact.objects.filter(status=FactStatus.PROPOSED).count(),

@@ -17,11 +17,11 @@ from django.utils import timezone
 from pydantic_ai.models import Model
 
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
+from agentbridge.injection import safe
 from agentbridge.providers import configured_model
+from agentbridge.said import HistoryItem
 from agentbridge.summaries import summarize
 from agentbridge.tokens import within_budget
-from agentbridge.tools import safe
 from conversations.models import Message, Role, Session, Summary
 from conversations.transcripts import render_markdown
 
@@ -96,9 +96,7 @@ def summary_before(context: Sequence[Message], *, session_id: UUID) -> str:
     """What was said before the context, in short: empty where it is not wanted, or where there is no such thing."""
     if not settings.EVI.context_summary or not context or len(context) < settings.EVI.context_messages:
         return ""
-    said = Message.objects.active().filter(session_id=session_id)
-    summary = Summary.objects.filter(session_id=session_id, last_seq__in=said.values("seq")).first()
-    # A summary of a branch that its person has left is not true any more.
+    summary = Summary.objects.filter(session_id=session_id).first()
     if summary is None or not Message.objects.active().last_in_session(session_id, limit=1, before=context[0]):
         return ""
     return IN_SHORT.format(safe(summary.text))

@@ -18,8 +18,8 @@ from pydantic_ai import exceptions as model_errors
 from agentbridge import agent
 from agentbridge.background import title_of
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
 from agentbridge.providers import configured_model
+from agentbridge.said import HistoryItem
 from conversations.branches import follow, spoken
 from conversations.errors import (
     BadRequestError,
@@ -332,7 +332,8 @@ class StoredTurn:
 async def turn_for(request: TurnRequest) -> Turn | StoredTurn:
     """A new turn, or the one that this request asks for again."""
     if not request.store:
-        return Turn(open_unstored(request), request)
+        # What a client brings may be long, and counting it keeps nobody else waiting.
+        return Turn(await asyncio.to_thread(open_unstored, request), request)
     # A client that leaves while its question is being stored has asked it all the same.
     return await asyncio.shield(asyncio.ensure_future(_stored_turn(request)))
 

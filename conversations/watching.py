@@ -6,17 +6,20 @@ import asyncio
 import json
 import logging
 import time
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.contrib.auth.models import User
+from django.utils.formats import number_format
 
 from agentbridge.database import in_database
-from conversations.audit import record_opening
+from conversations.admin.conversation import entry_of
 from conversations.handshake import Pace, is_welcome, request_of, signed_in
 from conversations.live import ANNOUNCERS, FORGET_SECONDS, NOW, REPEAT_SECONDS, VIEWERS, session_group
-from conversations.models import Message, Session
+from conversations.models import AuditEntry, Message, Session
 from conversations.roles import may_read_contents
 
 logger = logging.getLogger(__name__)
@@ -56,11 +59,11 @@ class WatchingConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channel
     async def live_who(self, event: dict[str, Any]) -> None:
         await self._look_on(is_new=True)
 
-    def _may_begin(self) -> bool:
-        return self._may_look()
-
     def _may_look(self) -> bool:
         raise NotImplementedError
+
+    def _may_begin(self) -> bool:
+        return self._may_look()
 
     async def _watch_until_it_fails(self) -> None:
         try:
@@ -108,7 +111,8 @@ class SessionConsumer(WatchingConsumer):
             last = UUID(text_data or "")
         except ValueError:
             last = None
-        await self._tell(await in_database(_messages_after, self.session_id, last))
+        for message in await in_database(_messages_after, self.session_id, last):
+            await self._say(type="message", message=message)
 
     async def live_text(self, event: dict[str, Any]) -> None:
         if event["answer_id"] not in self.begun:
@@ -121,24 +125,20 @@ class SessionConsumer(WatchingConsumer):
         await self._show(event["question_id"], event["answer_id"])
         await self._say(type="end", answer_id=event["answer_id"])
 
+    def _may_look(self) -> bool:
+        return may_read_contents(signed_in(self.request)) and Session.objects.filter(id=self.session_id).exists()
+
     def _may_begin(self) -> bool:
         if not self._may_look():
             return False
         user = signed_in(self.request)
         assert isinstance(user, User)
-        record_opening(user, self.session_id)
+        # Without the page, too.
+        AuditEntry.objects.record_opening(self.session_id, by=user)
         return True
 
-    def _may_look(self) -> bool:
-        return may_read_contents(signed_in(self.request)) and Session.objects.filter(id=self.session_id).exists()
-
     async def _show(self, *ids: str) -> None:
-        await self._tell(await in_database(_messages, self.session_id, ids))
-
-    async def _tell(self, messages: list[dict[str, Any]]) -> None:
-        # First, so that nobody reads an answer beside the one that takes its place.
-        await self._say(type="standing", **await in_database(_standing, self.session_id))
-        for message in messages:
+        for message in await in_database(_messages, self.session_id, ids):
             await self._say(type="message", message=message)
 
 
@@ -173,23 +173,25 @@ def may_see_sessions(user: object) -> bool:
 
 
 def _messages(session_id: UUID, ids: tuple[str, ...]) -> list[dict[str, Any]]:
-    return [_shown(message) for message in Message.objects.in_session(session_id).filter(id__in=ids)]
+    return _all_shown(Message.objects.in_session(session_id).filter(id__in=ids))
 
 
 def _messages_after(session_id: UUID, last_id: UUID | None) -> list[dict[str, Any]]:
     """The latest messages, after the one of that id where it is among them."""
     latest = Message.objects.last_in_session(session_id, limit=MOST_MESSAGES)
     ids = [message.id for message in latest]
-    return [_shown(message) for message in (latest[ids.index(last_id) + 1 :] if last_id in ids else latest)]
+    return _all_shown(latest[ids.index(last_id) + 1 :] if last_id in ids else latest)
 
 
-def _standing(session_id: UUID) -> dict[str, list[str]]:
-    """Which of the latest messages were replaced, and which are part of the thread, perhaps again."""
-    latest = Message.objects.only("superseded_by").last_in_session(session_id, limit=MOST_MESSAGES)
-    return {
-        "superseded": [str(message.id) for message in latest if message.superseded_by],
-        "current": [str(message.id) for message in latest if not message.superseded_by],
-    }
+def _all_shown(messages: Iterable[Message]) -> list[dict[str, Any]]:
+    """The messages, each with those that it took the place of: an edited question, an answer that is given anew."""
+    by_id = {message.id: message for message in messages}
+    replaced = defaultdict(list)
+    for left in Message.objects.filter(
+        session_id__in={message.session_id for message in by_id.values()}, superseded_by__in=by_id
+    ).order_by("created_at", "seq"):
+        replaced[left.superseded_by].append(str(left.id))
+    return [_shown(message) | {"replaces": replaced[message.id]} for message in by_id.values()]
 
 
 def _shown(message: Message) -> dict[str, Any]:
@@ -202,5 +204,13 @@ def _shown(message: Message) -> dict[str, Any]:
         "created_at": message.created_at.isoformat(),
         "content": message.content,
         "citations": [str(each.get("document_title") or each.get("source") or "") for each in message.citations],
-        "superseded": message.superseded_by is not None,
+        "about": _about(message),
     }
+
+
+def _about(message: Message) -> list[str]:
+    """Model, tokens and time, in the words of the page."""
+    entry = entry_of(message)
+    tokens = entry.tokens and f"{entry.tokens} token{'s' if entry.tokens != 1 else ''}"
+    seconds = None if entry.seconds is None else f"{number_format(entry.seconds, 1)} s"
+    return [told for told in (entry.model, tokens, seconds) if told]

@@ -193,10 +193,11 @@ def resubmit(model_admin: TaskAdmin, request: HttpRequest, queryset: models.Quer
 class ScheduleAdmin(StaffAdmin):
     """EVI registers its own schedules at every start; here one sees that they run, and when."""
 
-    list_display = ("task", "schedule_type", "when_next", "last_result")
+    # Not “task”: the model has a field of that name, the id of its last task, and Django would show that.
+    list_display = ("what", "schedule_type", "when_next", "last_result")
     search_fields = ("name", "func")
-    fields = ("task", "func", "schedule_type", "minutes", "cron", "repeats", "next_run", "last_result")
-    readonly_fields = ("task", "func", "last_result")
+    fields = ("what", "func", "schedule_type", "minutes", "cron", "repeats", "next_run", "last_result")
+    readonly_fields = ("what", "func", "last_result")
 
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[Schedule]:
         last = Task.objects.filter(id=models.OuterRef("task"))
@@ -211,7 +212,7 @@ class ScheduleAdmin(StaffAdmin):
         return schedules
 
     @admin.display(description="taak", ordering="func")
-    def task(self, schedule: Schedule) -> str:
+    def what(self, schedule: Schedule) -> str:
         return in_dutch(schedule)
 
     @admin.display(description="volgende keer", ordering="next_run")

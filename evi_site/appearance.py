@@ -65,6 +65,19 @@ def _list(title: str, icon: str, model: str) -> dict[str, Any]:
     return _item(title, icon, f"{app}_{name}_changelist", f"{app}.view_{name}")
 
 
+def _contents(title: str, icon: str, model: str) -> dict[str, Any]:
+    """A list of what people said, for who may read that where it is hidden."""
+    listed = _list(title, icon, model)
+    return listed | {"permission": lambda request: listed["permission"](request) and _may_read(request)}
+
+
+def _may_read(request: HttpRequest) -> bool:
+    # The settings, which hold this menu, are there before any model is.
+    from conversations.roles import may_read_contents
+
+    return may_read_contents(request.user)
+
+
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "EVI-beheer",
     "SITE_HEADER": "EVI-beheer",
@@ -106,7 +119,7 @@ UNFOLD: dict[str, Any] = {
                 "separator": True,
                 "items": [
                     _list("Gesprekken", "forum", "conversations.session"),
-                    _list("Berichten", "chat", "conversations.message"),
+                    _contents("Berichten", "chat", "conversations.message"),
                     _item("Opschonen", "auto_delete", "conversations_session_cleanup", "conversations.delete_session"),
                 ],
             },
@@ -114,8 +127,8 @@ UNFOLD: dict[str, Any] = {
                 "title": "Geheugen",
                 "separator": True,
                 "items": [
-                    _list("Feiten", "lightbulb", "conversations.fact"),
-                    _list("Samenvattingen", "summarize", "conversations.summary"),
+                    _contents("Feiten", "lightbulb", "conversations.fact"),
+                    _contents("Samenvattingen", "summarize", "conversations.summary"),
                 ],
             },
             {

@@ -1,20 +1,15 @@
 """`script/server`: the database, the web server and the worker together, until Ctrl-C."""
 
 import argparse
-import ctypes
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Self
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import django
 from django.conf import settings
@@ -22,95 +17,18 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connection
 from pydantic_ai.exceptions import UserError
 
-from evi_site.environment import BASE_DIR
 from evi_site.postgres.cluster import ClusterError
+from evi_site.processes import Child, KeepsStoppingError, Worker, interrupt, say
 
 if TYPE_CHECKING:
     from conversations.accounts import FirstAccounts
 
 HOST = "127.0.0.1"
 START_SECONDS = 120
-STOP_SECONDS = 15
-# A process that keeps ending this soon after its start has a problem that another start does not mend.
-SHORT_LIFE_SECONDS = 10
-MOST_SHORT_LIVES = 3
 
 
 class ServerError(Exception):
     """EVI cannot run; the message says why and what to do."""
-
-
-class Child:
-    """One of EVI's processes, started anew when it dies."""
-
-    def __init__(self, name: str, *arguments: str, files: tuple[int, ...] = ()) -> None:
-        self.name = name
-        self.command = [sys.executable, *arguments]
-        self.files = files
-        self.short_lives = 0
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        self.process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(STOP_SECONDS)
-        self.end_group()
-        self.process.wait()
-
-    def start(self) -> None:
-        self.started = time.monotonic()
-        # In a group of its own, because Ctrl-C reaches the whole group of the terminal and each child is
-        # stopped in order instead.
-        with _uninterrupted():
-            self.process = subprocess.Popen(
-                self.command,
-                cwd=BASE_DIR,
-                start_new_session=True,
-                preexec_fn=_end_with_parent,
-                pass_fds=self.files,
-            )
-
-    def keep_alive(self) -> None:
-        if self.process.poll() is None:
-            return
-        lived = time.monotonic() - self.started
-        self.short_lives = self.short_lives + 1 if lived < SHORT_LIFE_SECONDS else 0
-        if self.short_lives >= MOST_SHORT_LIVES:
-            raise ServerError(f"The {self.name} keeps stopping right after its start; what it said is above.")
-        say(f"The {self.name} stopped (exit code {self.process.returncode}); starting it again.")
-        self.end_group()
-        self.start()
-
-    def end_group(self) -> None:
-        """End what the process left behind; it leads a group, so nothing else is in it."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-
-class Worker(Child):
-    """django-q2's cluster: a guard with processes of its own, which it replaces when one dies.
-
-    Not all die well. One that is killed while it takes a task from their queue leaves the queue locked for ever, and
-    the cluster looks alive and does nothing. So the whole of it is started again.
-    """
-
-    inside: frozenset[int] = frozenset()
-
-    def keep_alive(self) -> None:
-        inside = _processes_below(self.process.pid)
-        if self.process.poll() is None and not inside >= self.inside:
-            say("The worker lost a process and is stopped; starting it again.")
-            self.stop()
-            self.start()
-            inside = frozenset()
-        self.inside = inside
-        super().keep_alive()
 
 
 def main() -> None:
@@ -122,16 +40,16 @@ def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "evi_site.settings")
     # A shell that starts EVI in the background has it ignore Ctrl-C, and the one who sends it means it.
     for meant in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(meant, _interrupt)
+        signal.signal(meant, interrupt)
     if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
         # Not under nohup.
-        signal.signal(signal.SIGHUP, _interrupt)
+        signal.signal(signal.SIGHUP, interrupt)
     try:
         django.setup()
         run(port=settings.EVI.port)
     except KeyboardInterrupt:
         say("EVI has stopped.")
-    except (ServerError, ClusterError, ImproperlyConfigured) as error:
+    except (ServerError, KeepsStoppingError, ClusterError, ImproperlyConfigured) as error:
         sys.exit(f"EVI cannot run: {error}")
 
 
@@ -174,7 +92,7 @@ def run(*, port: int) -> None:
             "evi_site.asgi:application",
             files=(listener.fileno(),),
         )
-        worker = Worker("worker", "manage.py", "qcluster")
+        worker = Worker()
         children = [stack.enter_context(worker), stack.enter_context(web)]
         wait_until_ready(web, port=port)
         announce(port=port, made=accounts)
@@ -243,47 +161,6 @@ EVI is running.
 
 Press Ctrl-C to stop."""
     )
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
-def _interrupt(signum: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """A wish to stop is heard afterwards: a start that is broken off leaves a process that nobody knows of."""
-    came: list[int] = []
-    handlers = {
-        meant: signal.signal(meant, lambda number, frame: came.append(number))
-        for meant in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for meant, handler in handlers.items():
-            signal.signal(meant, handler)
-    if came:
-        raise KeyboardInterrupt
-
-
-def _processes_below(pid: int) -> frozenset[int]:
-    """The children of a process and theirs; none where the system does not tell."""
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return frozenset()
-    return frozenset().union(map(int, children), *(_processes_below(int(child)) for child in children))
-
-
-def _end_with_parent() -> None:
-    """Ask Linux to end this child when EVI itself is killed and cannot."""
-    if sys.platform == "linux":
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ def check_web(url: str) -> str | None:
 
 
 def check_worker(pid: str) -> str | None:
+    # evi_site.worker starts the cluster anew when it lost a process. That has a guard, and the guard has the rest.
     # django-q2 keeps its own status in Django's cache, which other processes cannot read.
-    guards = children_of(pid)
+    guards = [guard for cluster in children_of(pid) for guard in children_of(cluster)]
     if any(len(children_of(guard)) >= CLUSTER_SIZE for guard in guards):
         return None
     return f"Process {pid} has no running cluster."

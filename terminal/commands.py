@@ -94,7 +94,8 @@ def _handed_over(talk: Talk, text: str) -> Row:
         return talk.client.take_over(f"{code[:4]}-{code[4:]}")
     except NotThereError:
         raise ChatError(
-            "Deze code opent niets (meer): hij geldt één keer en maar even. Vraag een nieuwe met /handover."
+            "Deze code opent niets (meer): hij geldt één keer, maar even, en met een sleutel van dezelfde client. "
+            "Vraag een nieuwe met /handover."
         ) from None
 
 

@@ -190,7 +190,10 @@ def make_admin_screenshots(
     folder.mkdir(parents=True, exist_ok=True)
     for theme in ("light", "dark"):
         for width in WIDTHS:
-            context = browser.new_context(viewport={"width": width, "height": 900}, locale="nl-NL")
+            # In EVI's own zone: elsewhere Django warns beside each moment that the reader's clock differs.
+            context = browser.new_context(
+                viewport={"width": width, "height": 900}, locale="nl-NL", timezone_id="Europe/Amsterdam"
+            )
             context.add_init_script(f"localStorage.setItem('adminTheme', JSON.stringify('{theme}'))")
             page = context.new_page()
             page.goto(f"{base_url}/admin/")

@@ -16,6 +16,14 @@ from evi_site.postgres.base import embedded_cluster
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# Tests that start and stop whole servers come first, or one core would still be at them when the others are done.
+LONGEST = ("test_server", "test_telegram", "test_scripts", "test_error_paths", "test_chat_page", "test_production")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
+
+
 # Rows are few, and DELETE takes a tenth of what TRUNCATE does, which makes each table's files anew. Only an index of
 # vectors would go on leading to what was deleted.
 EMPTY = """

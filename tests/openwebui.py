@@ -96,7 +96,7 @@ class OpenWebUI:
             self.process = subprocess.Popen(
                 command, env={**self.environment, **variables}, cwd=self.log.parent, stdout=log, stderr=log
             )
-        wait_for(self._is_ready, seconds=180)
+        wait_for(self._is_ready, seconds=600)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -141,6 +141,14 @@ class Tab:
         self.page: Page = self.context.new_page()
         self.entries = self.page.locator("#messages-container [role=listitem]")
         self.answers = self.page.locator(".chat-assistant")
+        # What stood there in the end, and the chat as OpenWebUI keeps it, where it does.
+        self.seen: list[tuple[str, str]] = []
+        self.chat: dict[str, Any] = {}
+
+    def remember(self) -> None:
+        self.seen = self.said()
+        if "/c/" in self.page.url:
+            self.chat = self.account.get(f"/api/v1/chats/{self.chat_id}")
 
     def close(self) -> None:
         self.context.close()

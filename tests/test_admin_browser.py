@@ -170,6 +170,20 @@ def test_the_menu_opens_without_a_mouse(visit: Open) -> None:
     expect(entry).to_be_visible()
 
 
+def test_filters_account_and_theme_are_reached_without_a_mouse(visit: Open) -> None:
+    page = visit(SESSIONS)
+    page.get_by_role("button", name="Filters", exact=True).press("Enter")
+    expect(page.get_by_role("heading", name="Op kanaal")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Account").press("Enter")
+    expect(page.get_by_role("button", name="Afmelden")).to_be_visible()
+    dark = page.get_by_role("button", name="Donker")
+    menu = dark.locator("xpath=ancestor::nav[1]")
+    assert menu.evaluate("menu => menu.scrollWidth <= menu.clientWidth")
+    dark.press("Enter")
+    expect(page.locator("html")).to_have_class(re.compile("dark"))
+
+
 def test_a_session_is_searched_and_read_back_to_its_beginning(visit: Open, chosen: Session) -> None:
     page = visit(SESSIONS)
     page.get_by_placeholder("Zoek in titels").fill(str(chosen.pk)[:13])

@@ -187,6 +187,15 @@ def test_hidden_contents_are_nowhere(world: World, role: str) -> None:
                 assert SECRET not in client.get(address).text, address
 
 
+@pytest.mark.parametrize("role", ROLES)
+def test_the_menu_leads_to_no_closed_door(world: World, role: str) -> None:
+    with world.client(role) as client:
+        menu = set(re.findall(r'href="(/admin/[^"?]*)"', client.get("/admin/").text))
+        closed = [address for address in menu if client.get(address).status_code != 200]
+    assert len(menu) > 8
+    assert closed == []
+
+
 @pytest.mark.parametrize("role", ROLES[:2])
 def test_hidden_contents_are_not_in_exports_and_confirmations(world: World, role: str) -> None:
     sessions = "/admin/conversations/session/"
@@ -224,9 +233,10 @@ def test_a_viewer_deletes_and_changes_nothing(world: World) -> None:
                 continue
             for form in ({"post": "yes"}, {"title": "x", "pinned": "on", "name": "x"}):
                 assert viewer.post(address, data=form).status_code < 500, address
-            for action in ("delete_selected", "pin", "retire", "resubmit"):
-                chosen = str(next(iter(world.rows.values())).pk)
-                viewer.post(address, data={"action": action, "_selected_action": chosen, "post": "yes"})
+        for model, row in world.rows.items():
+            address = f"/admin/{model._meta.label_lower.replace('.', '/')}/"
+            for action in ("delete_selected", "pin", "retire", "resubmit", "forget", "approve"):
+                viewer.post(address, data={"action": action, "_selected_action": str(row.pk), "post": "yes"})
     assert counts() == before
     assert (Session.objects.get().title, Session.objects.get().pinned) == (title, False)
 

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations.branches import Branch, follow, spoken
 from conversations.models import Attachment, Message, Session, Status
 from conversations.openings import TurnRequest, open_turn

@@ -732,13 +732,42 @@ class TestCommands:
         with Terminal("--url", url(server)) as terminal:
             terminal.ask("Hoe zit het met zwenkwielen?")
             terminal.expect("Later verder")
+            session_id = session_in(terminal.shown)
+            with server.connect() as connection:
+                connection.execute(
+                    "INSERT INTO summaries (session_id, text, message_count, last_seq) VALUES (%s, 'Draaiend', 2, 2)",
+                    [session_id],
+                )
             terminal.ask("/sessions zwenk")
             terminal.expect("samenvatting")
-            terminal.expect(session_in(terminal.shown)[:8])
+            terminal.expect(session_id[:8])
+            terminal.expect("Draaiend")
             terminal.expect("/resume en het begin")
             terminal.ask("/session")
             terminal.expect("kanaal           cli")
             terminal.expect("berichten        2")
+            terminal.expect("samenvatting     Draaiend")
+            assert terminal.leave() == 0
+
+    def test_commands_and_ids_are_completed_and_what_was_typed_comes_back(self, server: Server, tmp_path: Path) -> None:
+        with Terminal("--url", url(server), XDG_STATE_HOME=str(tmp_path)) as terminal:
+            terminal.ask("Wat is een kraanhaak?")
+            terminal.expect("Later verder")
+            session_id = session_in(terminal.shown)
+            terminal.expect("›")
+            # The arrow brings it back.
+            terminal.type("\x1b[A\r")
+            terminal.expect("Daarvoor (2):")
+            terminal.ask("/new")
+            terminal.expect("Terug naar het vorige")
+            terminal.expect("›")
+            # At once, Tab would come before there is anything to complete it with.
+            terminal.type("/res")
+            terminal.expect("ga verder in een ander gesprek")
+            terminal.type(f"\t {session_id[:6]}")
+            terminal.expect("Wat is een kraanhaak?")
+            terminal.type("\t\r")
+            terminal.expect(f"Verder in gesprek {session_id}")
             assert terminal.leave() == 0
 
     def test_the_first_start_says_how_to_go_on(self, server: Server, tmp_path: Path) -> None:

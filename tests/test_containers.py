@@ -30,6 +30,8 @@ DOCKERFILE: list[tuple[str, str]] = [
     for line in re.sub(r"^#.*\n", "", DOCKERFILE_TEXT, flags=re.MULTILINE).replace("\\\n", " ").splitlines()
     if line.strip()
 ]
+# Made by the Dockerfile; all others come from elsewhere.
+IMAGE = "evi:local"
 SECRETS = {"EVI_SECRET_KEY", "EVI_ADMIN_PASSWORD", "EVI_API_KEY", "DATABASE_URL"}
 
 
@@ -112,6 +114,37 @@ def test_services_wait_for_what_they_need() -> None:
     }
 
 
+def test_openwebui_is_wired_to_evi() -> None:
+    told = SERVICES["openwebui"]["environment"]
+    port = SERVICES["web"]["ports"][0].rsplit(":")[-1]
+    assert told["OPENAI_API_BASE_URL"] == f"http://web:{port}/v1"
+    [connection] = json.loads(told["OPENAI_API_CONFIGS"]).values()
+    assert connection["headers"]["X-Task"] == "{{TASK}}"
+    assert told["ENABLE_FORWARD_USER_INFO_HEADERS"] == "true"
+    # Both have the same secret or neither, or EVI would refuse everybody.
+    assert told["FORWARD_USER_INFO_HEADER_JWT_SECRET"] == "${EVI_OPENWEBUI_JWT_SECRET:-}"
+    assert "EVI_OPENWEBUI_JWT_SECRET" in SERVICES["web"]["environment"]
+
+
+def test_one_service_builds_the_image_and_the_others_wait_for_it() -> None:
+    ours = {name: service for name, service in SERVICES.items() if service["image"] == IMAGE}
+    assert set(ours) == {"secrets", "web", "worker"}
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["secrets"]
+    # Nobody looks for it elsewhere.
+    assert {service["pull_policy"] for service in ours.values()} == {"never"}
+
+    def waits_for(name: str) -> set[str]:
+        return set().union(*({other} | waits_for(other) for other in SERVICES[name].get("depends_on", ())))
+
+    assert all("secrets" in waits_for(name) for name in ours if name != "secrets")
+
+
+def test_volumes_that_belong_together_are_named() -> None:
+    told, _, _ = COMPOSE_TEXT.partition("\nx-")
+    assert all(f"`{volume}`" in told for volume in ("secrets", "postgres_data", "openwebui_data"))
+    assert SERVICES["openwebui"]["environment"]["OPENAI_API_BASE_URL"] in told
+
+
 @pytest.mark.parametrize("text", [COMPOSE_TEXT, DOCKERFILE_TEXT], ids=["docker-compose.yml", "Dockerfile"])
 def test_every_variable_is_one_that_evi_reads(text: str) -> None:
     assert set(re.findall(r"\b(?:EVI_[A-Z][A-Z_]*|DATABASE_URL)\b", text)) <= variables()
@@ -129,9 +162,9 @@ def test_no_secret_is_written_down() -> None:
     for name, service in SERVICES.items():
         for variable, value in service.get("environment", {}).items():
             assert variable not in SECRETS, name
-            # Without a value it is handed on from outside.
+            # Without a value it is handed on from outside, as is what another variable holds.
             if value is not None and re.search("PASSWORD|SECRET|KEY|TOKEN", variable):
-                assert str(value).startswith(("/run/", "/app/")), f"{name}: {variable}"
+                assert re.match(r"/run/|/app/|\$\{[A-Z_]+:-\}$", str(value)), f"{name}: {variable}"
     assert not re.search(r"//[^\s/]*:[^\s/]*@", COMPOSE_TEXT + DOCKERFILE_TEXT)
 
 
@@ -156,10 +189,10 @@ def test_images_are_pinned_and_name_no_registry() -> None:
 
 def test_every_command_exists() -> None:
     managed = set(re.findall(r"manage\.py (\w+)", commands()))
-    assert managed == {"prepare_database", "qcluster", "collectstatic"}
+    assert managed == {"prepare_database", "collectstatic"}
     assert managed <= set(get_commands())
     modules = set(re.findall(r"python -m ([\w.]+)", commands()))
-    assert modules == {"daphne", "evi_site.container_secrets"}
+    assert modules == {"daphne", "evi_site.container_secrets", "evi_site.worker"}
     assert [module for module in modules if not importlib.util.find_spec(module)] == []
     assert all((BASE_DIR / script).is_file() for script in re.findall(r"script/\S+", commands()))
 
@@ -167,7 +200,7 @@ def test_every_command_exists() -> None:
 def test_secrets_lie_where_the_settings_look_and_belong_to_evi() -> None:
     (making,) = [run for run in instructions("RUN") if "install --directory" in run]
     assert "--owner=evi" in making
-    mounts = [v.split(":")[1] for service in SERVICES.values() if "build" in service for v in service["volumes"]]
+    mounts = [v.split(":")[1] for service in SERVICES.values() if service["image"] == IMAGE for v in service["volumes"]]
     assert mounts
     assert [mount for mount in mounts if mount not in making.split()] == []
     for name in ("web", "worker"):

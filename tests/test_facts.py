@@ -1,7 +1,7 @@
 """What EVI remembers: proposed by the agent, decided by people, told to a model as information and no orders."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -13,11 +13,13 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pydantic_ai.messages import ModelMessage, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 from pytest_django import Settings
 
 from agentbridge import agent
 from agentbridge.ingest import ingest
-from agentbridge.memory import Memory, as_instructions, facts_in, is_said
+from agentbridge.memory import Memory, Recollection, as_instructions, facts_in, is_said
 from agentbridge.providers import model_for
 from agentbridge.understanding import understand
 from conversations import facts
@@ -200,6 +202,42 @@ class TestWhatReachesTheModel:
         tools = [tool["function"]["name"] for tool in self.ask(stub, Memory(remember=remember))["tools"]]
         assert "remember" in tools
 
+    def test_what_is_recalled_cannot_become_a_fact_again(self) -> None:
+        recalled, said = "Ik ben allergisch voor latex", "Ik werk op daken"
+        steps = [
+            ("search_sessions", {"query": "latex"}),
+            ("remember", {"fact": recalled}),
+            ("remember", {"fact": said}),
+        ]
+        proposed: list[str] = []
+        seen = ""
+
+        async def remember(text: str) -> bool:
+            proposed.append(text)
+            return True
+
+        async def recall(query: str) -> Sequence[Recollection]:
+            return [Recollection(kind="message", at=timezone.now(), role="user", text=recalled)]
+
+        async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:
+            nonlocal seen
+            returned = [part for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+            seen = str(returned[:1])
+            if len(returned) == len(steps):
+                yield "Klaar."
+                return
+            name, arguments = steps[len(returned)]
+            yield {0: DeltaToolCall(name, json.dumps(arguments), tool_call_id=f"call {len(returned)}")}
+
+        async def answer() -> None:
+            model, memory = FunctionModel(stream_function=stream), Memory(remember=remember, recall=recall)
+            async for _ in agent.answer(agent.Question(said), history=[], model=model, memory=memory):
+                pass
+
+        async_to_sync(answer)()
+        assert recalled in seen
+        assert proposed == [said]
+
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("offline")
@@ -325,6 +363,25 @@ class TestApi:
         status, fact = api("POST", "/api/facts", {"text": "  Ik werk\nop daken "})
         assert (status, fact["text"], fact["status"], fact["sources"]) == (201, "Ik werk op daken", "approved", [])
         assert fact["decided_at"]
+
+    def test_who_writes_down_without_end_is_stopped(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(facts, "MOST_FACTS", 3)
+        approved("Ik werk op daken")
+        Fact.objects.create(text="Ik rijd heftruck")
+        Fact.objects.create(text="Ik werk op daken", user_id="bram")
+        assert api("POST", "/api/facts", {"text": "Ik draag een bril"})[0] == 201
+        assert api("POST", "/api/facts", {"text": "Ik werk in Breda"}) == (
+            400,
+            {
+                "error": "Too many facts",
+                "detail": "EVI remembers at most 3 facts about you. Have it forget one first.",
+            },
+        )
+        # What is there is no more, and somebody else has a place of their own.
+        assert api("POST", "/api/facts", {"text": "ik rijd heftruck"})[0] == 201
+        assert api("POST", "/api/facts?user=bram", {"text": "Ik werk in Breda"})[0] == 201
+        question = asked("Onthoud dat ik in Breda werk")
+        assert not facts.propose("Ik werk in Breda", owner_id=None, user_id="", question_id=question.id)
 
     def test_writing_down_what_was_proposed_approves_it(self) -> None:
         proposed = Fact.objects.create(text="Ik werk op daken")

@@ -1,8 +1,12 @@
 """What a model is given of what was said, whatever happened in between."""
 
+import time
+
+import pytest
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse
 
-from agentbridge.history import HistoryItem, to_model_messages
+from agentbridge.history import to_model_messages
+from agentbridge.said import HistoryItem
 from agentbridge.tokens import count_tokens, within_budget
 
 
@@ -68,6 +72,24 @@ class TestBudget:
         kept, tokens = within_budget(said(("user", "a")), question=self.long, budget=50)
         assert kept == []
         assert tokens > 50
+
+    @pytest.mark.parametrize("sign", ["汉", "=", "a", " "])
+    def test_what_stands_unbroken_takes_no_longer_than_its_length_says(self, sign: str) -> None:
+        def seconds(length: int) -> float:
+            begin = time.process_time()
+            for _ in range(10):
+                count_tokens(sign * length)
+            return time.process_time() - begin
+
+        count_tokens("")
+        assert seconds(4000) < 4 * 4 * seconds(1000)
+
+    def test_pieces_of_what_stands_unbroken_are_all_counted(self) -> None:
+        url = "https://example.org/" + "richtlijn/" * 100
+        assert count_tokens(url * 2) == pytest.approx(2 * count_tokens(url), rel=0.1)
+
+    def test_a_text_beyond_any_budget_is_judged_by_its_beginning(self) -> None:
+        assert count_tokens(self.long * 1000) == pytest.approx(1000 * count_tokens(self.long), rel=0.05)
 
     def test_words_that_mean_something_to_a_model_are_counted_as_text(self) -> None:
         assert count_tokens("<|endoftext|>") > count_tokens("a")

@@ -75,7 +75,7 @@ def indexed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         waiting.append(Chunk.objects.filter(retired_at=None, terms=None).count())
         return 0
 
-    monkeypatch.setattr("agentbridge.retrieval.make_searchable", note)
+    monkeypatch.setattr("agentbridge.searchable.make_searchable", note)
     return waiting
 
 

@@ -301,7 +301,7 @@ class TestWho:
     @pytest.mark.parametrize("algorithm", ["none", "HS512"])
     def test_a_signature_of_another_kind_is_refused(self, algorithm: str) -> None:
         about = {"sub": "ada", "exp": time.time() + 60}
-        token = jwt.encode(about, SECRET * 2 if algorithm != "none" else None, algorithm=algorithm)
+        token = jwt.encode(about, SECRET * 2 if algorithm != "none" else "", algorithm=algorithm)
         answered = turn("hallo", headers={**FORWARDED, "X-OpenWebUI-User-Jwt": token})
         assert (answered.status, Session.objects.count()) == (401, 0)
 
@@ -359,9 +359,9 @@ class TestBackgroundCalls:
 
     def test_a_title_changes_nothing_but_the_title(self) -> None:
         turn("Hoe hoog mag een ladder zijn?")
-        before = Session.objects.values().get()
+        before = dict(Session.objects.values().get())
         send(user(TASKS["title"] + ABOUT_SCAFFOLDS), until=nothing_waits)
-        after = Session.objects.values().get()
+        after = dict(Session.objects.values().get())
         assert {name for name in after if after[name] != before[name]} == {"title", "metadata", "updated_at"}
 
     def test_a_title_is_a_few_words_in_the_language_of_the_chat(self) -> None:
@@ -376,6 +376,15 @@ class TestBackgroundCalls:
         asked = json.loads(task("follow_ups", "Een ladder heeft een stahoogte van ten hoogste 7,5 meter. [1]").text)
         assert asked["follow_ups"][0] == "Hoe vaak wordt een ladder gekeurd?"
         assert "eens per jaar" in turn(asked["follow_ups"][0]).text
+
+    def test_what_to_ask_next_is_about_the_same_guideline(self, tmp_path: Path) -> None:
+        (tmp_path / "trapladders.md").write_text(
+            "---\ntitle: Trapladders\n---\n# Trapladders\n\n## Hoe hoog mag een ladder met een trap zijn?\n\n"
+            "Zo hoog mag een ladder zijn die ook een trap is: ten hoogste 3 meter.\n"
+        )
+        ingest([tmp_path])
+        asked = json.loads(task("follow_ups", "Een ladder heeft een stahoogte van ten hoogste 7,5 meter. [1]").text)
+        assert asked["follow_ups"][0] == "Hoe vaak wordt een ladder gekeurd?"
 
     def test_tags_are_the_subjects_of_the_guidelines(self) -> None:
         assert json.loads(task("tags").text) == {"tags": ["Veilig werken", "Ladders"]}
@@ -543,6 +552,30 @@ class TestBackgroundCallsOfARealModel:
         assert json.loads(send(user(prompt), stream=False).text)["title"].startswith("Ladders")
 
 
+class TestWhatGoesWrong:
+    def test_a_person_reads_it_in_dutch(self, stub: StubModel) -> None:
+        refused = turn("fail with 500")
+        assert refused.status == 502
+        assert refused.json["error"]["message"].startswith("Het taalmodel kon deze vraag niet beantwoorden.")
+
+    def test_a_program_reads_it_in_english(self, stub: StubModel) -> None:
+        refused = send(user("fail with 500"), headers={})
+        assert refused.status == 502
+        assert refused.json["error"]["message"].startswith("The model could not answer")
+
+    def test_in_mid_stream_too(self, stub: StubModel) -> None:
+        events = turn("look up ladders for ever", stream=True).events
+        [error] = [event["error"] for event in events if "error" in event]
+        assert error["message"].startswith("Het taalmodel")
+
+    def test_too_many_questions_too(self, settings: Settings) -> None:
+        settings.EVI = settings.EVI.model_copy(update={"rate_limit": 1})
+        # A new minute may begin in between, but not twice.
+        refused = next(answered for answered in (turn("hallo") for _ in range(3)) if answered.status == 429)
+        assert refused.json["error"]["code"] == "rate_limit_exceeded"
+        assert refused.json["error"]["message"].startswith("Dat waren veel vragen")
+
+
 @pytest.mark.usefixtures("offline")
 class TestSourcesAndProgress:
     def test_a_source_is_shown_with_title_excerpt_link_and_score(self) -> None:
@@ -570,7 +603,7 @@ class TestSourcesAndProgress:
         shown = [event["event"]["data"]["done"] for event in events if "status" in str(event.get("event"))]
         assert shown == [False, True] * (len(shown) // 2)
         assert shown
-        assert events[-1]["error"]["message"].startswith("The model could not answer")
+        assert events[-1]["error"]["message"].startswith("Het taalmodel")
 
     def test_each_source_has_an_id_of_its_own(self) -> None:
         """OpenWebUI counts ids, and its numbers would not be the ones in the text."""

@@ -97,7 +97,9 @@ def browser(key: str) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Callable[..., Tab]]:
+def open_tab(
+    browser: Browser, request: pytest.FixtureRequest, made: dict[UUID, Tab | None]
+) -> Iterator[Callable[..., Tab]]:
     opened: list[Tab] = []
 
     def open_tab(account: Account, path: str = "/") -> Tab:
@@ -109,6 +111,8 @@ def open_tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Calla
     yield open_tab
     for number, tab in enumerate(opened, start=1):
         tab.screenshot(f"{request.node.name.removeprefix('test_')}-{number}")
+        if tab in made.values():
+            tab.remember()
         tab.close()
 
 
@@ -118,9 +122,9 @@ def tab(open_tab: Callable[..., Tab], person: Account) -> Tab:
 
 
 @pytest.fixture(scope="module")
-def made() -> set[UUID]:
-    """The sessions that a person began, for the last look at all of them."""
-    return set()
+def made() -> dict[UUID, Tab | None]:
+    """The sessions that a person began, each with the tab it was shown in, for the last look at all of them."""
+    return {}
 
 
 def answer_with(evi: Site, **variables: str) -> None:
@@ -130,10 +134,10 @@ def answer_with(evi: Site, **variables: str) -> None:
     evi.start()
 
 
-def session_of(tab: Tab, made: set[UUID]) -> Session:
+def session_of(tab: Tab, made: dict[UUID, Tab | None]) -> Session:
     """The session of the chat in the tab, with all that is the same for every chat."""
     session = Session.objects.get(id=tab.chat_id)
-    made.add(session.id)
+    made[session.id] = tab
     assert session.channel == "openwebui"
     assert session.user_id == tab.account.id
     return session
@@ -158,7 +162,7 @@ def cited_in(answer: Message) -> list[str]:
     return [" – ".join(filter(None, (source["document_title"], source.get("section")))) for source in cited]
 
 
-def test_a_follow_up_is_understood_and_the_chat_is_one_session(tab: Tab, made: set[UUID]) -> None:
+def test_a_follow_up_is_understood_and_the_chat_is_one_session(tab: Tab, made: dict[UUID, Tab | None]) -> None:
     tab.ask(REQUIREMENTS)
     answer = tab.ask(PRODUCTS)
     assert bare(A_PRODUCT) in answer
@@ -173,7 +177,7 @@ def test_a_follow_up_is_understood_and_the_chat_is_one_session(tab: Tab, made: s
     assert session.title == tab.sidebar_title()
 
 
-def test_a_marker_is_a_chip_that_stays_and_opens_its_source(tab: Tab, made: set[UUID]) -> None:
+def test_a_marker_is_a_chip_that_stays_and_opens_its_source(tab: Tab, made: dict[UUID, Tab | None]) -> None:
     tab.ask(REQUIREMENTS)
     session = session_of(tab, made)
     [_, answer] = thread(session.id)
@@ -186,7 +190,7 @@ def test_a_marker_is_a_chip_that_stays_and_opens_its_source(tab: Tab, made: set[
     assert cited[0] in tab.read_source(1)
 
 
-def test_an_edited_question_replaces_the_old_one_and_its_answer(tab: Tab, made: set[UUID]) -> None:
+def test_an_edited_question_replaces_the_old_one_and_its_answer(tab: Tab, made: dict[UUID, Tab | None]) -> None:
     tab.ask(REQUIREMENTS)
     tab.ask(PRODUCTS)
     session = session_of(tab, made)
@@ -202,7 +206,7 @@ def test_an_edited_question_replaces_the_old_one_and_its_answer(tab: Tab, made: 
     assert Message.objects.in_session(session.id).count() == 6
 
 
-def test_going_back_to_the_older_question_brings_its_answer_back(tab: Tab, made: set[UUID]) -> None:
+def test_going_back_to_the_older_question_brings_its_answer_back(tab: Tab, made: dict[UUID, Tab | None]) -> None:
     tab.ask(REQUIREMENTS)
     session = session_of(tab, made)
     first = thread(session.id)
@@ -218,7 +222,7 @@ def test_going_back_to_the_older_question_brings_its_answer_back(tab: Tab, made:
     assert [message.superseded_by for message in left] == [after[2].id] * 2
 
 
-def test_an_answer_asked_for_again_replaces_the_old_one(tab: Tab, made: set[UUID]) -> None:
+def test_an_answer_asked_for_again_replaces_the_old_one(tab: Tab, made: dict[UUID, Tab | None]) -> None:
     tab.ask(REQUIREMENTS)
     session = session_of(tab, made)
     [question, old] = thread(session.id)
@@ -233,7 +237,7 @@ def test_an_answer_asked_for_again_replaces_the_old_one(tab: Tab, made: set[UUID
     assert Message.objects.in_session(session.id).count() == 3
 
 
-def test_a_continued_answer_is_one_answer(tab: Tab, made: set[UUID]) -> None:
+def test_a_continued_answer_is_one_answer(tab: Tab, made: dict[UUID, Tab | None]) -> None:
     tab.ask(REQUIREMENTS)
     session = session_of(tab, made)
     [question, old] = thread(session.id)
@@ -249,7 +253,9 @@ def test_a_continued_answer_is_one_answer(tab: Tab, made: set[UUID]) -> None:
     check_page(tab, [same, whole])
 
 
-def test_a_stopped_answer_is_kept_and_the_chat_goes_on(tab: Tab, evi: Site, stub: StubModel, made: set[UUID]) -> None:
+def test_a_stopped_answer_is_kept_and_the_chat_goes_on(
+    tab: Tab, evi: Site, stub: StubModel, made: dict[UUID, Tab | None]
+) -> None:
     answer_with(evi, EVI_MODEL="stub", EVI_MODEL_BASE_URL=stub.base_url)
     try:
         tab.send("wait then say something long")
@@ -259,6 +265,8 @@ def test_a_stopped_answer_is_kept_and_the_chat_goes_on(tab: Tab, evi: Site, stub
         wait_for(lambda: len(thread(session.id)) == 2)
         [_, stopped] = thread(session.id)
         assert (stopped.content.strip(), stopped.status) == ("You said:", "interrupted")
+        assert tab.said()[-1] == ("assistant", bare(stopped.content))
+        tab.screenshot("a_stopped_answer_is_kept_and_the_chat_goes_on-stopped")
         stub.go_on.set()
         tab.ask("say more")
     finally:
@@ -273,13 +281,15 @@ def test_a_stopped_answer_is_kept_and_the_chat_goes_on(tab: Tab, evi: Site, stub
     check_page(tab, said)
 
 
-def test_a_temporary_chat_is_gone_soon(open_tab: Callable[..., Tab], person: Account, made: set[UUID]) -> None:
+def test_a_temporary_chat_is_gone_soon(
+    open_tab: Callable[..., Tab], person: Account, made: dict[UUID, Tab | None]
+) -> None:
     tab = open_tab(person, "/?temporary-chat=true")
     tab.ask(REQUIREMENTS)
     assert bare(A_PRODUCT) in tab.ask(PRODUCTS)
 
     session = Session.objects.get(external_id__startswith="temporary:")
-    made.add(session.id)
+    made[session.id] = tab
     assert (session.channel, session.user_id) == ("openwebui", person.id)
     assert tab.said() == [(message.role, bare(message.content)) for message in thread(session.id)]
     assert session.expires_at
@@ -288,7 +298,12 @@ def test_a_temporary_chat_is_gone_soon(open_tab: Callable[..., Tab], person: Acc
 
 
 def test_two_people_have_nothing_to_do_with_each_other(
-    openwebui: OpenWebUI, open_tab: Callable[..., Tab], person: Account, evi: Site, key: str, made: set[UUID]
+    openwebui: OpenWebUI,
+    open_tab: Callable[..., Tab],
+    person: Account,
+    evi: Site,
+    key: str,
+    made: dict[UUID, Tab | None],
 ) -> None:
     other = openwebui.add_person("other", by=person)
     sessions = {}
@@ -296,6 +311,7 @@ def test_two_people_have_nothing_to_do_with_each_other(
         tab = open_tab(account)
         tab.ask(REQUIREMENTS)
         sessions[account.id] = session_of(tab, made).id
+        check_page(tab, thread(sessions[account.id]))
     assert sessions[person.id] != sessions[other.id]
 
     for account, stranger in ((person, other), (other, person)):
@@ -308,7 +324,7 @@ def test_two_people_have_nothing_to_do_with_each_other(
             assert client.get(f"/api/sessions/{sessions[stranger.id]}").status_code == 404
 
 
-def test_a_follow_up_is_understood_after_a_crash_of_evi(tab: Tab, evi: Site, made: set[UUID]) -> None:
+def test_a_follow_up_is_understood_after_a_crash_of_evi(tab: Tab, evi: Site, made: dict[UUID, Tab | None]) -> None:
     tab.ask(REQUIREMENTS)
     evi.stop(signal.SIGKILL)
     evi.start()
@@ -318,7 +334,9 @@ def test_a_follow_up_is_understood_after_a_crash_of_evi(tab: Tab, evi: Site, mad
     check_page(tab, thread(session.id))
 
 
-def test_a_connection_of_the_type_responses_does_the_same(tab: Tab, person: Account, made: set[UUID]) -> None:
+def test_a_connection_of_the_type_responses_does_the_same(
+    tab: Tab, person: Account, made: dict[UUID, Tab | None]
+) -> None:
     person.connect(api_type="responses")
     try:
         tab.ask(REQUIREMENTS)
@@ -335,7 +353,7 @@ def test_a_connection_of_the_type_responses_does_the_same(tab: Tab, person: Acco
 
 
 def test_what_openwebui_asks_behind_a_model_with_instructions_is_no_part_of_the_chat(
-    open_tab: Callable[..., Tab], person: Account, made: set[UUID]
+    open_tab: Callable[..., Tab], person: Account, made: dict[UUID, Tab | None]
 ) -> None:
     model = {"id": "brief", "base_model_id": "evi", "name": "EVI in het kort", "meta": {}}
     person.post("/api/v1/models/create", {**model, "params": {"system": "Wees kort."}})
@@ -358,7 +376,9 @@ def test_what_openwebui_asks_behind_a_model_with_instructions_is_no_part_of_the_
     assert session.title == tab.sidebar_title()
 
 
-def test_an_export_of_openwebui_has_what_evi_has(tab: Tab, person: Account, made: set[UUID], tmp_path: Path) -> None:
+def test_an_export_of_openwebui_has_what_evi_has(
+    tab: Tab, person: Account, made: dict[UUID, Tab | None], tmp_path: Path
+) -> None:
     tab.ask(REQUIREMENTS)
     tab.ask(PRODUCTS)
     tab.edit_last_question("Wat is een gasmeting?")
@@ -379,7 +399,7 @@ def test_an_export_of_openwebui_has_what_evi_has(tab: Tab, person: Account, made
         transaction.set_rollback(True)
 
 
-def test_who_asks_in_a_channel_can_ask_on(person: Account, made: set[UUID]) -> None:
+def test_who_asks_in_a_channel_can_ask_on(person: Account, made: dict[UUID, Tab | None]) -> None:
     channel = person.post("/api/v1/channels/create", {"name": "dakwerk", "type": "group"})
     messages = f"/api/v1/channels/{channel['id']}/messages"
     stored = Message.objects.active().filter(session__external_id=f"channel:{channel['id']}").order_by("seq")
@@ -391,7 +411,8 @@ def test_who_asks_in_a_channel_can_ask_on(person: Account, made: set[UUID]) -> N
     answer = stored[3]
     assert A_PRODUCT in answer.content
     wait_for(lambda: answer.content in [each["content"] for each in person.get(f"{messages}/{asked['id']}/thread")])
-    made.add(answer.session_id)
+    # What is said in a channel stands in no tab.
+    made[answer.session_id] = None
 
 
 class TestWithoutForwardedHeaders:
@@ -404,35 +425,50 @@ class TestWithoutForwardedHeaders:
         openwebui.stop()
         openwebui.start()
 
-    def test_a_chat_is_one_session_too(self, tab: Tab, made: set[UUID]) -> None:
+    def test_a_chat_is_one_session_too(self, tab: Tab, made: dict[UUID, Tab | None]) -> None:
         known = set(Session.objects.values_list("id", flat=True))
         tab.ask(REQUIREMENTS)
         assert bare(A_PRODUCT) in tab.ask(PRODUCTS)
         [session] = Session.objects.exclude(id__in=known)
-        made.add(session.id)
+        made[session.id] = tab
         said = list(Message.objects.in_session(session.id))
         assert len(said) == 4
         check_page(tab, said)
         assert session.title == tab.sidebar_title()
 
     def test_headers_of_the_connection_name_the_chat_and_the_task(
-        self, person: Account, tab: Tab, made: set[UUID]
+        self, person: Account, tab: Tab, made: dict[UUID, Tab | None]
     ) -> None:
         person.connect(headers={"X-Session-ID": "{{CHAT_ID}}", "X-Task": "{{TASK}}"})
         tab.ask(REQUIREMENTS)
         assert bare(A_PRODUCT) in tab.ask(PRODUCTS)
         session = Session.objects.get(id=tab.chat_id)
-        made.add(session.id)
+        made[session.id] = tab
         assert (session.channel, session.user_id) == ("openwebui", "")
         said = list(Message.objects.in_session(session.id))
         assert len(said) == 4
         check_page(tab, said)
 
 
-def test_in_the_end_there_are_the_sessions_that_people_made_and_no_others(made: set[UUID]) -> None:
+def test_in_the_end_there_is_what_people_saw_and_nothing_else(made: dict[UUID, Tab | None]) -> None:
     # OpenWebUI's own calls come in the seconds after an answer.
     time.sleep(3)
-    assert set(Session.objects.values_list("id", flat=True)) == made
+    assert set(Session.objects.values_list("id", flat=True)) == set(made)
     assert not Message.objects.filter(content__contains="### Task").exists()
-    # OpenWebUI asks for a title of what it saves and lists.
-    assert not Session.objects.filter(title="").exclude(external_id__regex="^(temporary|channel):").exists()
+    for session in Session.objects.all():
+        if not (tab := made[session.id]):
+            continue
+        stored = list(Message.objects.in_session(session.id))
+        assert [(each.role, bare(each.content)) for each in stored if not each.superseded_by] == tab.seen
+        if not tab.chat:
+            # A temporary chat: OpenWebUI keeps nothing of it.
+            continue
+        assert session.title
+        assert session.title == tab.chat["title"]
+        # On whichever branch: both have all of it. Of an answer that was continued EVI also has what it was before.
+        kept = {(each["role"], each["content"].strip()) for each in tab.chat["chat"]["history"]["messages"].values()}
+        ours = {(each.role, each.content.strip()) for each in stored}
+        assert kept <= ours
+        assert not [
+            each for each in ours - kept if not any(each[0] == role and text.startswith(each[1]) for role, text in kept)
+        ]

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +20,7 @@ import pytest
 from evi_site.container_secrets import make_container_secrets
 from evi_site.environment import BASE_DIR, Environment
 from evi_site.postgres.cluster import Cluster
+from evi_site.processes import processes_below
 from tests.processes import free_port, needs_proc, wait_for
 from tests.test_containers import BIN, SERVICES, instructions, is_left_out, with_defaults
 
@@ -188,14 +190,41 @@ def test_signals_reach_the_web_server(web: subprocess.Popen[bytes]) -> None:
         assert command[command.index(f"--websocket-max-{what}-size") + 1] == most
 
 
+def runs(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
 @needs_proc
-def test_worker_is_healthy_until_its_cluster_dies(production: Production, web: subprocess.Popen[bytes]) -> None:
+def test_worker_that_lost_a_process_comes_back(production: Production, web: subprocess.Popen[bytes]) -> None:
     worker = production.start("worker")
     production.wait_until_healthy("worker", worker)
-    (guard,) = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
-    os.kill(int(guard), signal.SIGKILL)
+    before = processes_below(worker.pid)
+    # It has looked at them all.
+    time.sleep(2)
+    # One that django-q2 would replace, but perhaps with the queue's lock in its hand.
+    os.kill(max(before), signal.SIGKILL)
+    wait_for(lambda: not before & processes_below(worker.pid))
+    production.wait_until_healthy("worker", worker)
+    inside = processes_below(worker.pid)
+    # Docker's signal to stop ends all of it.
+    worker.terminate()
+    assert worker.wait(START_SECONDS) == 0
+    assert [pid for pid in inside if runs(pid)] == []
+
+
+@needs_proc
+def test_worker_is_not_healthy_without_its_cluster(production: Production, web: subprocess.Popen[bytes]) -> None:
+    worker = production.start("worker")
+    production.wait_until_healthy("worker", worker)
+    # Nobody mends it while its keeper stands still.
+    worker.send_signal(signal.SIGSTOP)
+    os.kill(min(processes_below(worker.pid)), signal.SIGKILL)
     wait_for(lambda: not production.is_healthy("worker", worker))
-    # Docker starts it again only when it has ended.
+    worker.send_signal(signal.SIGCONT)
+    production.wait_until_healthy("worker", worker)
+    worker.terminate()
     worker.wait(START_SECONDS)
 
 

@@ -16,7 +16,7 @@ from openai.types.responses import Response, ResponseOutputMessage, ResponseOutp
 from agentbridge.ingest import ingest
 from conversations.accounts import create_api_key
 from conversations.branches import thread_up_to
-from conversations.models import Message, Session
+from conversations.models import AuditEntry, Message, Session
 from tests import test_turns
 from tests.processes import wait_for
 from tests.stub_model import StubModel
@@ -500,6 +500,9 @@ class TestReading:
         )
         assert deleted.json() == {"id": response.id, "object": "response", "deleted": True}
         assert said_in(session_of(response)) == [("user", "one", "complete")]
+        [entry] = AuditEntry.objects.all()
+        assert (entry.action, entry.actor, entry.subject) == ("answer_deleted", "client", str(session_of(response)))
+        assert entry.counts == {"messages": 1}
         for gone in (client.responses.retrieve, client.responses.delete):
             with pytest.raises(openai.NotFoundError):
                 gone(response.id)

@@ -1,3 +1,4 @@
+import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -16,13 +17,19 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from psycopg.sql import SQL
 
-from agentbridge import embeddings, indexing, retrieval
+from agentbridge import embeddings, indexing, question_vectors, retrieval
+from agentbridge.background import perform
 from agentbridge.database import prepared
 from agentbridge.evaluation import Evaluation, evaluate, load
 from agentbridge.lexical import understand, words
 from agentbridge.models import Chunk, Document, Product, Threshold, Word
-from agentbridge.retrieval import make_searchable, search_guidelines, search_products
+from agentbridge.providers import configured_model
+from agentbridge.retrieval import search_guidelines, search_products
+from agentbridge.searchable import make_searchable
 from agentbridge.warming import warm_up
+from conversations.models import Message
+from conversations.openings import TurnRequest
+from conversations.turns import run_turn
 
 DATA = Path(__file__).parent / "data"
 
@@ -85,8 +92,12 @@ class StubEmbeddings(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.dimensions = 64
         self.failing = False
+        # Cleared, no question has an answer until it is set again.
+        self.goes_on = threading.Event()
+        self.goes_on.set()
         # A word that it wants nothing to do with.
         self.refused = ""
+        self.asked: list[list[str]] = []
         self.embedded: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -96,6 +107,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+        self.server.asked.append(texts)
+        self.server.goes_on.wait(60)
         refused = self.server.refused
         status = 400 if self.server.failing or (refused and any(refused in text for text in texts)) else 200
         if status == 200:
@@ -125,6 +138,7 @@ def stub_embeddings(settings: Any) -> Iterator[StubEmbeddings]:
         update={"embedding_model": "stub", "embedding_base_url": f"http://127.0.0.1:{server.server_port}/v1"}
     )
     yield server
+    server.goes_on.set()
     server.shutdown()
     server.server_close()
 
@@ -203,6 +217,13 @@ def test_a_slip_of_the_finger_finds_what_was_meant(query: str, title: str, guide
 @pytest.mark.parametrize("query", ["lopen", "kracht", "onderzoek", "spoel", "valuta"])
 def test_another_word_is_no_slip_of_the_finger(query: str, guidelines: None) -> None:
     assert not understand(query).corrections
+
+
+def test_a_compound_is_no_slip_of_the_finger(empty: None) -> None:
+    add_guideline("Klimaat", "De minimale temperatuur is een minimum dat de werkgever bewaakt.")
+    make_searchable()
+    assert not understand("minimumloon").corrections
+    assert understand("minimaleen").corrections
 
 
 def test_what_is_meant_is_found_without_its_words(guidelines: None) -> None:
@@ -456,6 +477,28 @@ def test_words_still_find_when_the_model_is_away(
     assert "answered by its words" in caplog.text
 
 
+def test_words_still_find_when_the_model_never_answers(
+    stub_embeddings: StubEmbeddings, guidelines: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(question_vectors, "PATIENCE_SECONDS", 0.3)
+    stub_embeddings.goes_on.clear()
+    # More than there are threads for any of it.
+    for _ in range(6):
+        best = search_guidelines("Is een harnas verplicht?")[0]
+        assert (best.title, best.similarity) == ("Valbeveiliging", None)
+    assert "has not answered within 0.3 s" in caplog.text
+
+
+def test_what_is_to_be_searchable_waits_for_the_model_no_longer_than_it_should(
+    stub_embeddings: StubEmbeddings, empty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embeddings, "BATCH_SECONDS", 0.3)
+    add_guideline("Heftruck", "Een heftruck wordt bestuurd door wie dat aantoonbaar kan.")
+    stub_embeddings.goes_on.clear()
+    with pytest.raises(embeddings.EmbeddingAwayError, match=r"within 0\.3 s"):
+        make_searchable()
+
+
 def test_what_was_embedded_before_a_failure_stays_embedded(
     stub_embeddings: StubEmbeddings, empty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -524,6 +567,7 @@ def test_the_weights_are_there_before_anybody_asks() -> None:
     assert embeddings.embedder_for.cache_info().hits == 1
     assert isinstance(bundled, embeddings.BundledEmbedder)
     assert bundled.is_loaded
+    assert embeddings.current_embedder() is bundled
 
 
 def test_the_bundled_model_loads_once_for_many_threads() -> None:
@@ -614,3 +658,36 @@ def test_two_at_once_embed_nothing_twice(stub_embeddings: StubEmbeddings, empty:
         assert sorted(threads.map(work, range(2))) == [0, len(GUIDELINES)]
     chunks = [text for text in stub_embeddings.embedded if text.split(".")[0] in GUIDELINES]
     assert len(chunks) == len(GUIDELINES)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_questions_that_wait_for_a_model_far_away_hold_up_no_others(
+    stub_embeddings: StubEmbeddings, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve people search, and the model does not answer; a thirteenth asks what needs no search."""
+    settings.EVI = settings.EVI.model_copy(update={"model": "offline"})
+    monkeypatch.setattr(question_vectors, "PATIENCE_SECONDS", 60)
+    stub_embeddings.goes_on.clear()
+
+    async def asked(text: str) -> str:
+        return (await run_turn(TurnRequest(prompt=text, user_id="ann"))).text
+
+    async def talk() -> None:
+        searching = [
+            asyncio.create_task(asked(text))
+            for text in ["Is een harnas verplicht?", "Welke harnassen zijn er?", "Wat zei ik over het dak?"] * 4
+        ]
+        # And their clients ask for tags.
+        told = "<chat_history>\nUSER: Is een harnas verplicht?\n</chat_history>"
+        searching += [asyncio.create_task(perform("tags_generation", told, model=configured_model())) for _ in range(8)]
+        while len(stub_embeddings.asked) < len(searching):
+            await asyncio.sleep(0.01)
+        assert "EVI" in await asked("Wie ben je?")
+        assert not any(search.done() for search in searching)
+        stub_embeddings.failing = True
+        stub_embeddings.goes_on.set()
+        # Without a vector, by words.
+        assert all(await asyncio.gather(*searching))
+
+    asyncio.run(asyncio.wait_for(talk(), 50))
+    assert Message.objects.filter(status="complete", role="assistant").count() == 13

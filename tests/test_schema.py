@@ -242,7 +242,7 @@ def migrate() -> Any:
 def dump_schema() -> list[tuple[Any, ...]]:
     tables = [model._meta.db_table for model in apps.get_app_config("conversations").get_models()]
     return ask(
-        """
+        r"""
         SELECT 'column', table_name, column_name, concat_ws(' ', data_type, is_nullable), column_default
         FROM information_schema.columns WHERE table_name = ANY(%s)
         UNION ALL SELECT 'constraint', conrelid::regclass::text, conname, pg_get_constraintdef(oid), NULL
@@ -251,7 +251,7 @@ def dump_schema() -> list[tuple[Any, ...]]:
         WHERE tablename = ANY(%s)
         UNION ALL SELECT 'trigger', tgrelid::regclass::text, tgname, pg_get_triggerdef(oid), NULL FROM pg_trigger
         WHERE tgrelid::regclass::text = ANY(%s) AND NOT tgisinternal
-        UNION ALL SELECT 'function', proname, prosrc, NULL, NULL FROM pg_proc
+        UNION ALL SELECT 'function', proname, regexp_replace(prosrc, '\s+', ' ', 'g'), NULL, NULL FROM pg_proc
         WHERE pronamespace = 'public'::regnamespace
             AND NOT EXISTS (SELECT FROM pg_depend WHERE objid = pg_proc.oid AND deptype = 'e')
         UNION ALL SELECT 'sequence', relname, NULL, NULL, NULL FROM pg_class WHERE relname = 'messages_seq'

@@ -13,7 +13,8 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
+from conversations.figures import count_day
 from conversations.models import Channel, Fact, FactStatus, Message, Session
 from conversations.openings import TurnRequest, open_turn
 from conversations.statistics import session_statistics
@@ -55,10 +56,17 @@ class TestStatistics:
         Fact.objects.create(text="a", status=FactStatus.APPROVED)
         Fact.objects.create(text="b")
         told = session_statistics()
-        assert (told.sessions, told.messages, told.pinned, told.persons) == (4, 8, 1, 2)
+        assert (told.sessions, told.messages, told.pinned, told.persons) == (4, 8, 1, 3)
         assert (told.facts, told.facts_proposed, told.summaries) == (1, 1, 0)
         assert told.channels == {"api": 3, "cli": 1}
         assert (told.expired, told.expiring, told.to_summarize) == (1, 1, 3)
+
+    def test_persons_are_those_that_the_dashboard_counts(self, make_session: MakeSession) -> None:
+        owners = [User.objects.create(username=name) for name in ("one", "two")]
+        for owner in owners:
+            for user in ("anna", "anna", "bram", ""):
+                make_session(messages=1, owner=owner, user_id=user)
+        assert session_statistics().persons == count_day(timezone.localdate()).persons == 6
 
     def test_the_last_seven_days_are_told_one_by_one(self, make_session: MakeSession) -> None:
         now = timezone.now()

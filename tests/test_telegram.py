@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from django.core.management import CommandError, call_command
+from django.db.models import F
 from django.test import Client
 from django.utils import timezone
 from pydantic import ValidationError
@@ -165,8 +166,8 @@ def given_to(stub: StubModel) -> list[str]:
     return [m["content"] for m in stub.requests[-1]["messages"] if m["role"] != "system"]
 
 
-def active() -> list[str]:
-    session = Session.objects.get()
+def active(chat_id: int = 7) -> list[str]:
+    session = Session.objects.get(user_id=f"telegram:{chat_id}")
     return [message.content.strip() for message in Message.objects.active().in_session(session.id)]
 
 
@@ -302,9 +303,9 @@ class TestDelivery:
         assert stub.calls["een"] == 1
 
     def is_put_back(self) -> bool:
-        """Held for another time than a process holds what it is at."""
-        update = TelegramUpdate.objects.exclude(claimed_until=None).filter(done_at=None).first()
-        return bool(update and update.claimed_until and update.claimed_until - timezone.now() > LEASE)
+        """Held for longer than a process holds what it has just begun."""
+        longer = F("received_at") + LEASE + timedelta(seconds=5)
+        return TelegramUpdate.objects.filter(done_at=None, claimed_until__gt=longer).exists()
 
     def time_passes(self) -> None:
         """As long as a process may hold an update without a sign of life, and a question without an answer."""
@@ -327,37 +328,31 @@ class TestDelivery:
         held.update(claimed_until=timezone.now() + timedelta(seconds=3))
         phone.say("twee")
         assert phone.hears(2) == ["You said: wait for the end", "You said: twee"]
-        asked = Message.objects.filter(session__user_id="telegram:7", role="user")
+        asked = Message.objects.filter(session__user_id="telegram:7", role="user").order_by("seq")
         assert [m.content for m in asked] == ["wait for the end", "twee"]
 
-    def test_told_to_stop_while_it_says_something_it_says_and_notes_it_first(
-        self, phone: Phone, site: TelegramSite, api: BotAPI
+    def test_told_to_stop_it_says_what_it_has_begun_to_say_and_lets_go_of_the_rest(
+        self, phone: Phone, site: TelegramSite, api: BotAPI, stub: StubModel
     ) -> None:
+        other = Phone(site, api, {"id": 8, "type": "private"})
         api.most = 0
         phone.say("een")
         wait_for(lambda: api.called("sendMessage"))
+        other.say("wait for the end")
+        wait_for(lambda: stub.calls["wait for the end"])
         site.process.send_signal(signal.SIGTERM)
         api.go_on.set()
         site.process.wait(30)
         assert phone.hears() == ["You said: een"]
-        assert all_done()
-        site.start()
-
-    def test_told_to_stop_in_the_middle_of_a_turn_it_leaves_it_to_the_next_process_at_once(
-        self, phone: Phone, site: TelegramSite, stub: StubModel
-    ) -> None:
-        phone.say("wait for the end")
-        wait_for(lambda: stub.requests)
-        site.stop()
         [left] = TelegramUpdate.objects.filter(done_at=None)
-        # Not for the half minute that a process may hold it.
+        # Not held for the half minute that a process may be silent.
         assert left.claimed_until
-        assert left.claimed_until < timezone.now()
+        assert (left.chat_id, left.claimed_until < timezone.now()) == (8, True)
         stub.go_on.set()
         site.start()
         # Nobody had to say anything new, and no worker had to look.
-        assert phone.hears() == ["You said: wait for the end"]
-        assert active() == ["wait for the end", "You said: wait for the end"]
+        assert other.hears() == ["You said: wait for the end"]
+        assert active(8) == ["wait for the end", "You said: wait for the end"]
 
     def test_killed_between_two_pieces_it_sends_the_rest(
         self, phone: Phone, site: TelegramSite, api: BotAPI, stub: StubModel
@@ -378,29 +373,21 @@ class TestDelivery:
         assert f"{first} {second} {third}" == f"You said: {question}"
         assert stub.calls[question] == 1
 
-    def test_the_worker_answers_what_a_dead_process_left(
-        self, phone: Phone, site: TelegramSite, stub: StubModel
+    def test_the_worker_answers_what_a_dead_process_left_and_gives_up_one_day(
+        self, phone: Phone, site: TelegramSite, stub: StubModel, api: BotAPI
     ) -> None:
+        other = Phone(site, api, {"id": 8, "type": "private"})
         phone.say("wait for the end")
-        wait_for(lambda: stub.requests)
+        other.say("wait for ever")
+        wait_for(lambda: len(stub.requests) == 2)
         site.stop(signal.SIGKILL)
         stub.go_on.set()
         self.time_passes()
-        assert site.answer_what_was_left() == 1
-        assert phone.hears() == ["You said: wait for the end"]
+        TelegramUpdate.objects.filter(chat_id=8).update(attempts=MAX_ATTEMPTS)
+        assert site.answer_what_was_left() == 2
         site.start()
-
-    def test_what_cannot_be_answered_is_given_up_one_day(
-        self, phone: Phone, site: TelegramSite, stub: StubModel
-    ) -> None:
-        phone.say("wait for the end")
-        wait_for(lambda: stub.requests)
-        site.stop(signal.SIGKILL)
-        self.time_passes()
-        TelegramUpdate.objects.update(attempts=MAX_ATTEMPTS)
-        site.answer_what_was_left()
+        assert (phone.hears(), api.texts(8)) == (["You said: wait for the end"], [])
         assert all_done()
-        site.start()
 
     def test_old_updates_are_forgotten(self, phone: Phone) -> None:
         phone.ask("een")

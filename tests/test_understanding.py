@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from agentbridge.history import HistoryItem
+from agentbridge.phrases import PHRASES
+from agentbridge.said import HistoryItem
 from agentbridge.understanding import Intent, Understanding, understand
 
 PRODUCTS = "Deze producten passen daarbij:\n\n1. **Harnas** (EN 361): …\n2. **Vanglijn** (EN 355): …"
@@ -102,8 +103,8 @@ def test_the_answer_to_what_evi_asked_back_is_the_subject() -> None:
 @pytest.mark.parametrize(
     ("text", "intent"),
     [
-        *((text, Intent.GREETING) for text in ("Hallo", "goedemorgen!", "Hi")),
-        *((text, Intent.THANKS) for text in ("Bedankt!", "dank je wel", "thanks", "ok, duidelijk")),
+        *((text, Intent.GREETING) for text in ("Hallo", "goedemorgen!", "Hi", "Hoe gaat het?")),
+        *((text, Intent.THANKS) for text in ("Bedankt!", "thanks", "ok, duidelijk", "Tot morgen!")),
         *((text, Intent.WHO) for text in ("Wie ben je?", "wat kun jij?", "Who are you?")),
     ],
 )
@@ -187,6 +188,12 @@ def test_other_languages_are_noticed(question: str, language: str) -> None:
         ("stroomschok gehad wat nu", "schok"),
         ("Er is brand in de keuken!", "brand"),
         ("hij ademt niet", "hartstilstand"),
+        ("Er ligt iemand op de grond die niet reageert", "bewusteloosheid"),
+        ("Mijn collega zit met zijn hand vast in de machine", "beknelling"),
+        ("Ik heb een slok bleekmiddel ingeslikt", "bijtende stof"),
+        ("iemand is onder stroom komen te staan", "schok"),
+        ("ik ruik gas", "gas"),
+        ("Help!", "ongeval"),
         ("My colleague has fallen from a scaffold", "fall"),
     ],
 )
@@ -194,6 +201,61 @@ def test_in_an_emergency_first_aid_for_it_is_looked_up(question: str, looked_up:
     meant = ask("Hoe hoog mag een ladder zijn?", question)
     assert meant.urgent
     assert looked_up in meant.query
+
+
+def test_an_emergency_comes_before_the_answer_to_what_evi_asked_back() -> None:
+    assert ask("Wat moet ik weten?", "Mijn collega zit vast in de machine").urgent
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Wat moet ik doen als iemand niet reageert?",
+        "Hoe help ik iemand die iets heeft ingeslikt?",
+        "Wanneer zit een harnas goed vast?",
+        "Welke helm zit vast op mijn hoofd?",
+    ],
+)
+def test_who_wants_to_know_is_in_no_emergency(question: str) -> None:
+    assert not ask(question).urgent
+
+
+@pytest.mark.parametrize("question", ["en als het regent?", "wat als het donker is?", "And if it rains?"])
+def test_the_same_question_in_other_circumstances(question: str) -> None:
+    assert ask("Mag ik op een ladder staan?", question).query.startswith("ladder: ")
+
+
+def test_het_before_a_noun_refers_to_nothing() -> None:
+    question = "Mag ik kolven op het werk?"
+    assert ask("Mag een zwangere medewerker nachtdiensten draaien?", question).query == question
+
+
+def test_what_was_found_with_the_subject_is_repeated_with_it() -> None:
+    said = ["Hoe lang mag ik achter een beeldscherm werken?", "En krijg ik een bril vergoed?"]
+    meant = ask(*said, "In English please")
+    assert meant.repeated
+    assert meant.wider == ask(*said).wider != ""
+
+
+def test_a_subject_that_nothing_is_known_of_is_not_gone_back_to() -> None:
+    nothing = PHRASES["nl"]["nothing"]
+    assert ask("Hoe onderhoud ik mijn fiets?", "Wie schilderde dit doek?", answer=nothing).wider == ""
+    assert ask("Hoe onderhoud ik mijn ladder?", "Wie schilderde dit doek?").wider != ""
+
+
+def test_words_that_are_a_subject_together() -> None:
+    meant = ask("ik heb veel te veel werk")
+    assert not meant.vague
+    assert meant.topic == ("werkdruk",)
+
+
+def test_what_is_in_something_has_nothing_to_do_with_sitting() -> None:
+    assert ask("Wat moet er in een verbanddoos zitten?", "Heb je er een?").query == "verbanddoos"
+
+
+def test_an_article_of_the_law_is_no_product() -> None:
+    assert ask("Wat zegt artikel 7.23 van het Arbobesluit?").intent is Intent.GUIDELINE
+    assert ask("Welk artikel voor gehoorbescherming kan ik bestellen?").intent is Intent.PRODUCTS
 
 
 def test_the_cheapest_of_a_list() -> None:

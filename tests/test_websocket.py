@@ -419,6 +419,21 @@ class TestWhoMay:
         assert other.next()["status"] == 404
         other.close()
 
+    def test_somebody_elses_question_is_not_cancelled(
+        self, chat: Socket, sockets: Sockets, site: Site, stub: StubModel
+    ) -> None:
+        question_id = ask(chat, "wait for nobody else")
+        frames = [chat.next() for _ in range(3)]
+        # With another key, and with the same key on another connection.
+        others = [signed_in(sockets, site, create_api_key(name="other", client=name)) for name in ("other", "client")]
+        for other in others:
+            other.send(type="cancel", id=question_id)
+            assert other.next()["status"] == 404
+        stub.go_on.set()
+        assert text_of([*frames, *chat.until("done")]) == "You said: wait for nobody else "
+        for other in others:
+            other.close()
+
     def test_there_is_nothing_elsewhere(self, sockets: Sockets, site: Site) -> None:
         with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
             sockets.open(f"{site.url}/ws/elsewhere/")
@@ -537,7 +552,8 @@ def test_readers_that_do_not_read_cost_no_memory_and_hold_nobody_up(
     resume = json.dumps({"type": "resume", "id": question_id, "text": "wait and pour out 2000000"})
     authenticate = json.dumps({"type": "authenticate", "key": key, "user": ""})
     with ExitStack() as stack:
-        for _ in range(40):
+        # Kept in memory it would be twice what is allowed.
+        for _ in range(25):
             connection = stack.enter_context(deaf(site.port, "/ws/chat/"))
             write_text(connection, authenticate.ljust(130))
             write_text(connection, resume.ljust(130))

@@ -17,7 +17,7 @@ from unfold.contrib.filters.admin import FieldTextFilter
 from agentbridge.staff import ReadOnlyAdmin
 from conversations.models import Action, AuditEntry
 
-ABOUT_SESSIONS = {Action.OPENED, Action.PINNED, Action.EXPORTED}
+ABOUT_SESSIONS = {Action.OPENED, Action.PINNED, Action.EXPORTED, Action.ANSWER_DELETED}
 # What is counted that staff know by no page of the admin.
 NAMES = {
     "message_embeddings": ("doorzoekbaar bericht", "doorzoekbare berichten"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 from django.http import HttpRequest
 from django.urls import reverse
@@ -28,6 +30,8 @@ from conversations.schedules import in_dutch
 LATE = timedelta(minutes=2)
 # After chats were taken in, or with another model, a million messages may wait to be embedded.
 MOST_COUNTED = 10_000
+# The address of the messages behind a figure, by what narrows them down.
+Rows = Callable[..., str]
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,19 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     charts: list[tuple[Chart, str]] = []
     if request.user.has_perm("conversations.view_session"):
         days = last_days()
-        tiles += [*_use(days), *_trouble(days), _next_cleanup()]
-        charts = _charts(days)
+        # The rows behind a figure are messages, and for who may not read those the sessions that they are of.
+        rows = _messages if may_read_contents(request.user) else _sessions_with
+        tiles += [*_use(days, rows=rows), *_trouble(days, rows=rows), _next_cleanup()]
+        charts = _charts(days, rows=rows)
         context["token_rows"] = _tokens_by_model(days)
-        context["may_see_now"] = may_read_contents(request.user)
+        context["token_link"] = _sessions(used="month")
     if request.user.has_perm("django_q.view_schedule"):
         tiles += [_worker(), _failures(), embedding_backlog()]
         context["schedules"] = _schedules()
     return {**context, "tiles": tiles, "charts": charts, "days": DAYS}
 
 
-def _use(days: list[DailyFigures]) -> list[Tile]:
+def _use(days: list[DailyFigures], *, rows: Rows) -> list[Tile]:
     today = days[-1]
     timed = next((day for day in reversed(days) if day.answer_p50 is not None), None)
     when = "vandaag" if timed is today else f"op {date_format(timed.day, 'j F')}" if timed else ""
@@ -72,7 +78,7 @@ def _use(days: list[DailyFigures]) -> list[Tile]:
             "Berichten vandaag",
             _number(today.messages),
             f"hoogste in {DAYS} dagen: {_number(max(day.messages for day in days))}",
-            reverse("admin:conversations_message_changelist"),
+            rows(when="today"),
         ),
         Tile(
             "Actieve personen vandaag",
@@ -84,21 +90,26 @@ def _use(days: list[DailyFigures]) -> list[Tile]:
             "Antwoordtijd",
             f"{_seconds(timed.answer_p50)}" if timed else "–",
             f"p50 {when}; p95 {_seconds(timed.answer_p95)}" if timed else "nog geen antwoorden gemeten",
-            _sessions(used="week"),
+            rows(when="today", role__exact="assistant"),
         ),
     ]
 
 
-def _trouble(days: list[DailyFigures]) -> list[Tile]:
+def _trouble(days: list[DailyFigures], *, rows: Rows) -> list[Tile]:
     interrupted = sum(day.interrupted for day in days)
     failed = sum(day.failed for day in days)
     return [
-        Tile("Afgebroken antwoorden", _number(interrupted), f"in {DAYS} dagen", _sessions(broken="interrupted")),
+        Tile(
+            "Afgebroken antwoorden",
+            _number(interrupted),
+            f"in {DAYS} dagen",
+            rows(when="month", status__exact="interrupted"),
+        ),
         Tile(
             "Mislukte antwoorden",
             _number(failed),
             f"in {DAYS} dagen",
-            _sessions(broken="failed"),
+            rows(when="month", status__exact="failed"),
             is_alarming=failed > 0,
         ),
     ]
@@ -113,7 +124,7 @@ def _next_cleanup() -> Tile:
     return Tile("Nu op te schonen", _number(preview.sessions), told, _sessions(expiry="expired"))
 
 
-def _charts(days: list[DailyFigures]) -> list[tuple[Chart, str]]:
+def _charts(days: list[DailyFigures], *, rows: Rows) -> list[tuple[Chart, str]]:
     dates = [day.day for day in days]
     return [
         (
@@ -122,16 +133,20 @@ def _charts(days: list[DailyFigures]) -> list[tuple[Chart, str]]:
         ),
         (
             bars("Berichten per dag", dates, Series("Berichten", [day.messages for day in days])),
-            reverse("admin:conversations_message_changelist"),
+            # Of a month there may be a million, which takes long to count.
+            rows(when="week"),
         ),
-        (bars("Actieve personen per dag", dates, Series("Personen", [day.persons for day in days])), _sessions()),
+        (
+            bars("Actieve personen per dag", dates, Series("Personen", [day.persons for day in days])),
+            _sessions(used="month"),
+        ),
         (
             lines(
                 "Antwoordtijd per dag",
                 dates,
                 Series("p50", [_in_seconds(day.answer_p50) for day in days]),
                 Series("p95", [_in_seconds(day.answer_p95) for day in days], tone="b"),
-                unit=" s",
+                unit="\N{NO-BREAK SPACE}s",
             ),
             _sessions(used="month"),
         ),
@@ -142,7 +157,7 @@ def _charts(days: list[DailyFigures]) -> list[tuple[Chart, str]]:
                 Series("Afgebroken", [day.interrupted for day in days], tone="b"),
                 Series("Mislukt", [day.failed for day in days], tone="c"),
             ),
-            _sessions(broken="yes"),
+            _sessions(broken="yes", used="month"),
         ),
     ]
 
@@ -208,8 +223,17 @@ def _schedules() -> list[dict[str, Any]]:
 
 
 def _sessions(**query: str) -> str:
-    address = reverse("admin:conversations_session_changelist")
-    return f"{address}?{'&'.join(f'{name}={value}' for name, value in query.items())}" if query else address
+    return f"{reverse('admin:conversations_session_changelist')}?{urlencode(query)}"
+
+
+def _messages(**query: str) -> str:
+    return f"{reverse('admin:conversations_message_changelist')}?{urlencode(query)}"
+
+
+def _sessions_with(**query: str) -> str:
+    """The sessions in which such messages are, as nearly as their own filters say it."""
+    broken = {"broken": query["status__exact"]} if "status__exact" in query else {}
+    return _sessions(used=query["when"], **broken)
 
 
 def _in_seconds(milliseconds: float | None) -> float | None:
@@ -217,7 +241,7 @@ def _in_seconds(milliseconds: float | None) -> float | None:
 
 
 def _seconds(milliseconds: float | None) -> str:
-    return "–" if milliseconds is None else f"{number_format(milliseconds / 1000, 1)} s"
+    return "–" if milliseconds is None else f"{number_format(milliseconds / 1000, 1)}\N{NO-BREAK SPACE}s"
 
 
 def _number(value: int) -> str:

@@ -10,6 +10,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
+from conversations.figures import DAYS, midnight
 from conversations.models import Message, Session, SessionQuerySet, Status
 
 # Every word costs a look at an index.
@@ -40,6 +41,22 @@ class LastUsedFilter(admin.SimpleListFilter):
             case "older":
                 return queryset.filter(last_accessed__lt=now - timedelta(days=30))
         return queryset
+
+
+class SaidFilter(admin.SimpleListFilter):
+    """The days that the first page counts, so that its figures lead to the rows behind them."""
+
+    title = "wanneer"
+    parameter_name = "when"
+    DAYS = {"today": 1, "week": 7, "month": DAYS}  # noqa: RUF012
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("today", "vandaag"), ("week", "laatste 7 dagen"), ("month", f"laatste {DAYS} dagen")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+        if not (days := self.DAYS.get(self.value() or "")):
+            return queryset
+        return queryset.filter(created_at__gte=midnight(timezone.localdate() - timedelta(days=days - 1)))
 
 
 class ExpiryFilter(admin.SimpleListFilter):

@@ -8,7 +8,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.forms import ModelForm
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -16,7 +16,7 @@ from django.utils.text import Truncator
 
 from conversations import facts
 from conversations.admin.base import ContentsAdmin, staff
-from conversations.models import Fact, FactQuerySet, FactSource, FactStatus, Summary
+from conversations.models import AuditEntry, Fact, FactQuerySet, FactSource, FactStatus, Summary
 
 if TYPE_CHECKING:
     FactModelForm = ModelForm[Fact]
@@ -107,7 +107,8 @@ class SummaryAdmin(ContentsAdmin):
     show_full_result_count = False
     search_fields = ("text",)
     ordering = ("-summarized_at",)
-    fields = ("text", "session", "message_count", "created_at", "summarized_at")
+    fields = ("text", "session_link", "message_count", "created_at", "summarized_at")
+    readonly_fields = ("session_link",)
 
     @admin.display(description="tekst")
     def excerpt(self, summary: Summary) -> str:
@@ -117,6 +118,12 @@ class SummaryAdmin(ContentsAdmin):
     def session_link(self, summary: Summary) -> SafeString:
         address = reverse("admin:conversations_session_change", args=[summary.session_id])
         return format_html('<a href="{}">{}</a>', address, Truncator(str(summary.session)).chars(60))
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        AuditEntry.objects.record_opening(context["original"].session_id, by=staff(request))
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

@@ -16,9 +16,8 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator, smart_split, unescape_string_literal
 
 from conversations.admin.base import ContentsAdmin, staff
-from conversations.admin.filters import MOST_SEARCH_WORDS
-from conversations.audit import record_opening
-from conversations.models import Message, MessageQuerySet
+from conversations.admin.filters import MOST_SEARCH_WORDS, SaidFilter
+from conversations.models import AuditEntry, Message, MessageQuerySet
 
 
 class SessionFilter(admin.SimpleListFilter):
@@ -42,9 +41,9 @@ class SessionFilter(admin.SimpleListFilter):
 @admin.register(Message)
 class MessageAdmin(ContentsAdmin):
     list_display = ("excerpt", "session_link", "role", "status", "is_active", "created_at")
-    list_filter = (SessionFilter, "role", "status")
+    list_filter = (SessionFilter, SaidFilter, "role", "status")
     list_select_related = ("session",)
-    list_per_page = 100
+    list_per_page = 50
     # Makes the search box appear; `get_search_results` does the searching.
     search_fields = ("content",)
     search_help_text = "Zoek op woorden, of op hun begin"
@@ -88,30 +87,23 @@ class MessageAdmin(ContentsAdmin):
             queryset = queryset.saying(word)
         return queryset, False
 
-    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
-        return ("created_at", "seq") if request.GET.get("session") else ("-seq",)
-
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         response = super().changelist_view(request, extra_context)
-        # However the address says which session: it may also be a part of its id, or several.
+        # A session read as a list is a session that was read, however the address says which.
         if isinstance(response, TemplateResponse) and any(name.startswith("session") for name in request.GET):
             assert response.context_data
             for session_id in {message.session_id for message in response.context_data["cl"].result_list}:
-                record_opening(staff(request), session_id)
+                AuditEntry.objects.record_opening(session_id, by=staff(request))
         return response
 
     def render_change_form(
-        self,
-        request: HttpRequest,
-        context: dict[str, Any],
-        add: bool = False,
-        change: bool = False,
-        form_url: str = "",
-        obj: Message | None = None,
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        assert obj
-        record_opening(staff(request), obj.session_id)
-        return super().render_change_form(request, context, add, change, form_url, obj)
+        AuditEntry.objects.record_opening(context["original"].session_id, by=staff(request))
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        return ("created_at", "seq") if request.GET.get("session") else ("-seq",)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

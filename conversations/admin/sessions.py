@@ -32,9 +32,8 @@ from conversations.admin.exports import FORMATS, MOST_BYTES, MOST_MESSAGES, as_f
 from conversations.admin.filters import BrokenOffFilter, ExpiryFilter, LastUsedFilter
 from conversations.admin.forgetting import PERMISSION, ForgetPages
 from conversations.admin.listing import SessionList, searched, sizes_of, without_contents
-from conversations.audit import record_opening
 from conversations.forgetting import delete_sessions
-from conversations.models import Action, Message, Session
+from conversations.models import Action, AuditEntry, Message, Session
 from conversations.roles import may_read_contents
 
 # The confirmation page posts every id, and Django refuses a form of more than a thousand fields.
@@ -162,7 +161,7 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
         if context["may_read_messages"]:
             context["stretch"] = stretch_of(obj)
             context["export_formats"] = list(FORMATS)
-            record_opening(staff(request), obj.pk)
+            AuditEntry.objects.record_opening(obj.pk, by=staff(request))
         return super().render_change_form(request, context, add, change, form_url, obj)
 
     # Deleting
@@ -251,11 +250,11 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
     def messages_view(self, request: HttpRequest, session_id: UUID, message_id: UUID) -> HttpResponse:
         """What was said before a message, to be put above it."""
         session = self._readable(request, session_id)
+        AuditEntry.objects.record_opening(session_id, by=staff(request))
         try:
             stretch = stretch_of(session, before=message_id)
         except Message.DoesNotExist as error:
             raise Http404 from error
-        record_opening(staff(request), session.pk)
         return render(request, "admin/conversations/session/stretch.html", {"stretch": stretch, "original": session})
 
     def _readable(self, request: HttpRequest, session_id: UUID) -> Session:

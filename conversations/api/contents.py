@@ -14,8 +14,8 @@ from urllib.parse import unquote_to_bytes
 from pydantic import BaseModel, field_validator
 
 from agentbridge.agent import FILE_ALONE, IMAGE_ALONE
-from agentbridge.history import ADDRESS as ADDRESS_ONLY
-from agentbridge.history import Image
+from agentbridge.said import ADDRESS as ADDRESS_ONLY
+from agentbridge.said import Image
 
 # As OpenWebUI names the files of a message, before the text.
 ATTACHED_FILES = re.compile(r"\s*<attached_files>(.*?)</attached_files>\s*", re.DOTALL)

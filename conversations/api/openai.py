@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from agentbridge.citations import MARKER
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
-from conversations.api.access import Client, authenticate, check_size, person_of
+from agentbridge.said import HistoryItem
+from conversations.api.access import Client, authenticate, check_size, header, person_of
 from conversations.api.contents import Contents, Part, read_contents
 from conversations.api.openwebui import Extras, Thread, source_of, task_of, thread_of
 from conversations.background import performed
@@ -143,7 +143,7 @@ def openai_errors(view: View) -> View:
             # A page of HTML would be of no use to a program.
             logger.exception("A request failed")
             refused = OwnFaultError()
-        return JsonResponse(error_body(refused), status=refused.status, headers=refused.headers)
+        return refusal(refused, in_dutch=bool(header(request, "X-OpenWebUI-Chat-Id")))
 
     return wrapped
 
@@ -162,6 +162,15 @@ async def chat_completions(request: HttpRequest) -> HttpResponseBase:
     if body.response_format and body.response_format.type != "text":
         raise BadRequestError("EVI answers in text: leave response_format out.", param="response_format")
     thread = thread_of(request, tools=body.tools or ())
+    try:
+        return await _answered(request, body, client=client, thread=thread)
+    except EviError as error:
+        return refusal(error, in_dutch=thread.shows_events)
+
+
+async def _answered(
+    request: HttpRequest, body: CompletionRequest, *, client: Client, thread: Thread
+) -> HttpResponseBase:
     turn = turn_of(request, body, body.messages, client=client, thread=thread, param="messages")
     if events := background_call(request, body, body.messages, turn=turn, param="messages"):
         if body.stream:
@@ -314,7 +323,7 @@ async def streamed(
                 if text := next_lines(event):
                     yield text
         except EviError as error:
-            yield b"".join(map(sse, extras.closing())) + sse(error_body(error))
+            yield b"".join(map(sse, extras.closing())) + sse(error_body(error, in_dutch=shows_events))
         finally:
             # A client that left ends the turn at once, not when somebody collects the garbage.
             await events.aclose()
@@ -395,9 +404,15 @@ def model_card() -> dict[str, Any]:
     return {"id": MODEL_ID, "object": "model", "created": MODEL_CREATED, "owned_by": "evi", "name": "EVI"}
 
 
-def error_body(error: EviError) -> dict[str, Any]:
+def error_body(error: EviError, *, in_dutch: bool = False) -> dict[str, Any]:
+    """`in_dutch` where a person reads it and not a program."""
     kind = "invalid_request_error" if error.status < 500 else "server_error"
-    return {"error": {"message": error.message, "type": kind, "param": error.param, "code": error.code}}
+    message = error.in_dutch or error.message if in_dutch else error.message
+    return {"error": {"message": message, "type": kind, "param": error.param, "code": error.code}}
+
+
+def refusal(error: EviError, *, in_dutch: bool = False) -> JsonResponse:
+    return JsonResponse(error_body(error, in_dutch=in_dutch), status=error.status, headers=error.headers)
 
 
 def method_not_allowed(allowed: str) -> JsonResponse:

@@ -12,8 +12,8 @@ from django.views.decorators.csrf import csrf_exempt
 from pydantic import BaseModel, Field, StringConstraints, field_validator
 
 from agentbridge.database import in_database
-from agentbridge.history import HistoryItem
-from conversations.api.access import authenticate, identify
+from agentbridge.said import HistoryItem
+from conversations.api.access import actor, authenticate, identify
 from conversations.api.openai import (
     MODEL_ID,
     Asking,
@@ -34,6 +34,7 @@ from conversations.api.openai import (
 from conversations.api.openwebui import Extras, thread_of
 from conversations.branches import thread_up_to
 from conversations.errors import BadRequestError, EviError, ModelFailedError, NotFoundError
+from conversations.forgetting import delete_answer
 from conversations.models import Message, Role, Session, Status
 from conversations.openings import TurnRequest
 from conversations.turns import Delta, Event, Reply, Started, reply_of, run_turn, stored_reply, stream_turn
@@ -139,8 +140,7 @@ async def response(request: HttpRequest, response_id: str) -> HttpResponseBase:
     if answer is None:
         raise NotFoundError(f"Response with id '{response_id}' not found.", param="response_id")
     if request.method == "DELETE":
-        # The question stays: it was asked, and what was said after it goes on from there.
-        await in_database(answer.delete)
+        await in_database(lambda: delete_answer(answer, by=actor(caller)))
         return JsonResponse({"id": response_id, "object": "response", "deleted": True})
     return JsonResponse(stored_response(answer))
 

@@ -6,7 +6,6 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
-from django.conf import settings
 from django.http import StreamingHttpResponse
 from django.urls import reverse
 from django.utils import timezone
@@ -23,7 +22,6 @@ from conversations.api.views import refusals
 from conversations.errors import BadRequestError
 from conversations.models import Channel, Message, Role, Session, Status
 
-MAX_IMPORTED_MESSAGES = 10_000
 MAX_METADATA_DEPTH = 50
 EXPORT_PIECES = 200
 
@@ -62,18 +60,16 @@ class ImportedMessageSerializer(serializers.Serializer[Any]):
     metadata = serializers.DictField(default=dict, validators=[check_metadata])
     created_at = serializers.DateTimeField(validators=[check_moment])
 
-    def validate_content(self, content: str) -> str:
-        if len(content) > settings.EVI.max_message_chars:
-            raise serializers.ValidationError(f"At most {settings.EVI.max_message_chars} characters.")
-        return content
-
 
 class ImportSerializer(serializers.Serializer[Any]):
-    """What an export holds. Ids, counts and other times may be in it, and are made anew."""
+    """What an export holds. Ids, counts and other times may be in it, and are made anew.
+
+    It may be as long as a body may be: an answer is as long as its model made it, and a session as its people.
+    """
 
     version = serializers.IntegerField(min_value=transcripts.VERSION, max_value=transcripts.VERSION)
     session = ImportedSessionSerializer()
-    messages = serializers.ListField(child=ImportedMessageSerializer(), max_length=MAX_IMPORTED_MESSAGES)
+    messages = serializers.ListField(child=ImportedMessageSerializer())
 
     def validate_messages(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         times = [message["created_at"] for message in messages]

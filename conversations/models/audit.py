@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import ClassVar
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.postgres.functions import RandomUUID
 from django.db import models
 from django.db.models.functions import Now
+from django.utils import timezone
+
+SEEN_AGAIN_AFTER = timedelta(hours=1)
 
 
 class Action(models.TextChoices):
     OPENED = "opened", "gesprek geopend"
     EXPORTED = "exported", "gesprekken uitgevoerd"
     DELETED = "deleted", "gesprekken verwijderd"
+    ANSWER_DELETED = "answer_deleted", "antwoord verwijderd"
     CLEANED_UP = "cleaned_up", "opgeschoond"
     FORGOTTEN = "forgotten", "persoon vergeten"
     PINNED = "pinned", "vastgezet of losgemaakt"
@@ -31,6 +37,14 @@ class AuditEntryQuerySet(models.QuerySet["AuditEntry"]):
         """Write down an action. `by` is a member of staff, or what acted by itself: a command, the API, a schedule."""
         user, name = (by, by.get_username()) if isinstance(by, User) else (None, by)
         return self.create(action=action, user=user, actor=name, subject=subject, counts=dict(counts or {}))
+
+    def record_opening(self, session_id: UUID, *, by: User) -> None:
+        """Write down that somebody reads a session, by whatever road; who goes on reading is not written down again."""
+        known = self.filter(
+            at__gte=timezone.now() - SEEN_AGAIN_AFTER, action=Action.OPENED, user=by, subject=str(session_id)
+        )
+        if not known.exists():
+            self.record(Action.OPENED, by=by, subject=str(session_id))
 
 
 class AuditEntry(models.Model):

@@ -4,7 +4,7 @@ from django.core.management import BaseCommand, CommandError
 from rich.progress import Progress
 
 from agentbridge.embeddings import EmbeddingAwayError
-from agentbridge.retrieval import make_searchable
+from agentbridge.searchable import make_searchable
 
 
 class Command(BaseCommand):

@@ -15,7 +15,7 @@ from django.conf import settings
 
 from agentbridge.agent import IMAGE_ALONE
 from agentbridge.database import in_database
-from agentbridge.history import Image
+from agentbridge.said import Image
 from conversations.api.telegram import threads
 from conversations.api.telegram.answers import answer_in_pieces
 from conversations.api.telegram.bot import telegram_bot
@@ -32,7 +32,7 @@ from conversations.api.telegram.messages import (
 )
 from conversations.api.telegram.setup import is_allowed, owner_id
 from conversations.api.telegram.talk import Talk
-from conversations.errors import EviError
+from conversations.errors import EviError, OwnFaultError
 from conversations.limits import count
 from conversations.models import Channel, TelegramUpdate
 from conversations.openings import TurnRequest
@@ -51,16 +51,6 @@ TAKEN_OVER = "Je vorige gesprek gaat ergens anders verder. Dit is het begin van 
 EARLIER_SESSION = (
     "Die vraag staat in een ander gesprek. Ga daar eerst mee verder met /sessions, of stel de vraag hier opnieuw."
 )
-SORRY = {
-    "model_timeout": "Het antwoord liet te lang op zich wachten. Stel je vraag nog eens.",
-    "model_unavailable": "Het taalmodel is nu niet bereikbaar. Probeer het over een minuut opnieuw.",
-    "model_error": "Het taalmodel kon deze vraag niet beantwoorden. Stel je vraag nog eens.",
-    "rate_limit_exceeded": "Dat waren veel berichten achter elkaar. Probeer het over een minuut opnieuw.",
-    "session_busy": "Ik ben nog bezig met je vorige vraag. Probeer het over een minuut opnieuw.",
-    "answer_broken_off": "Dit antwoord is afgebroken. Stel je vraag nog eens als je het nog wilt weten.",
-    "handover_not_found": "Deze code klopt niet, of is al gebruikt. Een code werkt één keer en tien minuten lang.",
-}
-SOMETHING_WRONG = "Er ging bij EVI iets mis. Stel je vraag nog eens."
 
 
 async def respond(update: TelegramUpdate) -> None:
@@ -99,7 +89,7 @@ async def respond(update: TelegramUpdate) -> None:
                 # Telegram calls every step of a shared location an edit.
                 await talk.say(UNREADABLE)
     except EviError as error:
-        await talk.say(SORRY.get(error.code, SOMETHING_WRONG))
+        await talk.say(error.in_dutch or OwnFaultError.in_dutch)
 
 
 async def _answer(question: Question, talk: Talk, *, is_edit: bool) -> None:

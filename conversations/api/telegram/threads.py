@@ -8,7 +8,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import OuterRef, Subquery
 
-from agentbridge.history import HistoryItem
+from agentbridge.said import HistoryItem
 from conversations import handover
 from conversations.api.telegram.messages import Place
 from conversations.models import Message, Role, Session, SessionQuerySet, TelegramUpdate

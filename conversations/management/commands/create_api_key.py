@@ -9,6 +9,8 @@ from conversations.accounts import create_api_key
 
 
 class Command(BaseCommand):
+    # They would read every view, which takes seconds.
+    requires_system_checks = ()
     help = "Make an API key and print it, once: only its hash is stored. Revoke it in the admin."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

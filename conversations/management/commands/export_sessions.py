@@ -1,5 +1,4 @@
 from argparse import ArgumentParser
-from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -7,9 +6,8 @@ from uuid import UUID
 from django.core.management import BaseCommand, CommandError
 from rich.progress import Progress
 
-from conversations.archives import STDOUT, export_sessions
+from conversations.archives import STDOUT, export_sessions, sessions_to_export
 from conversations.management.arguments import day
-from conversations.models import Session
 
 
 class Command(BaseCommand):
@@ -25,10 +23,10 @@ class Command(BaseCommand):
         parser.add_argument("--since", type=day, metavar="DAY", help="only those used since, such as 2026-01-31")
         parser.add_argument("--to", required=True, metavar="FOLDER", help="a folder, or - for the standard output")
 
-    def handle(self, *args: Any, to: str, since: datetime | None, **options: Any) -> None:
-        wanted = {"owner__username": options["owner"], "user_id": options["user"], "id": options["session"]}
-        wanted |= {"last_accessed__gte": since}
-        sessions = Session.objects.filter(**{name: value for name, value in wanted.items() if value is not None})
+    def handle(self, *args: Any, to: str, **given: Any) -> None:
+        sessions = sessions_to_export(
+            client=given["owner"], user_id=given["user"], session_id=given["session"], since=given["since"]
+        )
         if not (total := sessions.count()):
             raise CommandError("There are no such sessions.")
         with Progress(transient=True, disable=to == STDOUT or not self.stdout.isatty()) as bar:

@@ -4,7 +4,7 @@ from typing import Any
 from django.core.management import BaseCommand, CommandError
 from rich.progress import Progress
 
-from conversations.forgetting import Receipt, forget_person, owners_of, preview_forgetting
+from conversations.forgetting import Receipt, forget_everywhere, preview_forgetting_everywhere
 from conversations.management.arguments import is_confirmed
 
 
@@ -18,24 +18,19 @@ class Command(BaseCommand):
         parser.add_argument("--yes", action="store_true", help="do not ask first")
 
     def handle(self, *args: Any, user: str, client: str | None, dry_run: bool, yes: bool, **options: Any) -> None:
-        owners = owners_of(user, client=client) if user else []
-        if not owners:
+        receipt = preview_forgetting_everywhere(user, client=client)
+        if receipt is None:
             raise CommandError("Nobody here is called so. A person is called what their client calls them.")
-        receipt = sum((preview_forgetting(owner_id=owner, user_id=user) for owner in owners), Receipt())
+        self.stdout.write(f"{'Would forget' if dry_run else 'To be forgotten'}:\n{receipt}")
         if dry_run:
-            self.stdout.write(f"Would forget:\n{receipt}")
             return
-        self.stdout.write(f"To be forgotten:\n{receipt}")
         if not yes and not is_confirmed("Forget this person for good?"):
             raise CommandError("Nothing was changed. With --yes nobody is asked.")
         with Progress(transient=True, disable=not self.stdout.isatty()) as bar:
             task = bar.add_task("Forgetting", total=receipt.counts["sessions"])
-            gone = Receipt()
-            for owner in owners:
-                gone += forget_person(
-                    owner_id=owner,
-                    user_id=user,
-                    by="manage.py forget_user",
-                    on_batch=lambda batch: bar.advance(task, batch.counts["sessions"]),
-                )
+
+            def advance(batch: Receipt) -> None:
+                bar.advance(task, batch.counts["sessions"])
+
+            gone = forget_everywhere(user, client=client, by="manage.py forget_user", on_batch=advance)
         self.stdout.write(f"Forgotten:\n{gone}")

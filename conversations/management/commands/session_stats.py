@@ -9,6 +9,8 @@ from conversations.statistics import session_statistics
 
 
 class Command(BaseCommand):
+    # They would read every view, which takes seconds.
+    requires_system_checks = ()
     help = "Say how many sessions and messages there are: in all, by channel, by day, expiring, to be summarised."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

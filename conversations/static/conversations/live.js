@@ -88,9 +88,21 @@
       return { item, header, text };
     }
 
+    /** What is said anew, or left, is folded as the page itself folds it. */
+    function fold(ids) {
+      const items = ids.map((id) => document.getElementById(`message-${id}`)).filter((item) => item && !item.closest(".evi-superseded"));
+      if (!items.length) return;
+      const count = items.length;
+      const summary = element("summary", { text: count === 1 ? "1 vervangen bericht" : `${count} vervangen berichten` });
+      const folded = element("ol", { class: "evi-messages" });
+      items[0].before(element("li", { class: "evi-superseded" }, element("details", {}, summary, folded)));
+      folded.append(...items);
+    }
+
     function addMessage(message) {
       growing.get(message.id)?.item.remove();
       growing.delete(message.id);
+      fold(message.replaces);
       if (document.getElementById(`message-${message.id}`)) return;
       const { item, header, text } = article(message.role, message.role_label);
       item.id = `message-${message.id}`;
@@ -103,49 +115,11 @@
         const sources = message.citations.map((title) => element("li", { text: title }));
         const count = sources.length;
         const summary = element("summary", { text: count === 1 ? "1 bron" : `${count} bronnen` });
-        text.after(element("details", { class: "evi-citations", open: "" }, summary, element("ul", {}, ...sources)));
+        item.append(element("details", { class: "evi-citations", open: "" }, summary, element("ul", {}, ...sources)));
       }
-      if (message.superseded) fold(message.id);
-    }
-
-    function group() {
-      const details = element("details", {}, element("summary"), element("ol", { class: "evi-messages" }));
-      return element("li", { class: "evi-superseded" }, details);
-    }
-
-    function settle(folded) {
-      const count = folded.querySelectorAll("li.evi-message").length;
-      folded.querySelector("summary").textContent = count === 1 ? "1 vervangen bericht" : `${count} vervangen berichten`;
-      if (!count) folded.remove();
-    }
-
-    // What was replaced is folded as on a page that is loaded: neighbours together.
-    function fold(id) {
-      const item = document.getElementById(`message-${id}`);
-      if (!item || item.closest(".evi-superseded")) return;
-      const [before, after] = [item.previousElementSibling, item.nextElementSibling];
-      let folded = before;
-      if (!before?.matches(".evi-superseded")) {
-        folded = group();
-        item.before(folded);
+      if (message.about.length) {
+        item.append(element("p", { class: "evi-meta" }, ...message.about.map((text) => element("span", { text }))));
       }
-      folded.querySelector("ol").append(item);
-      if (after?.matches(".evi-superseded")) {
-        folded.querySelector("ol").append(...after.querySelectorAll("li.evi-message"));
-        after.remove();
-      }
-      settle(folded);
-    }
-
-    function unfold(id) {
-      const item = document.getElementById(`message-${id}`);
-      const folded = item?.closest(".evi-superseded");
-      if (!folded) return;
-      const rest = group();
-      while (item.nextElementSibling) rest.querySelector("ol").append(item.nextElementSibling);
-      folded.after(item, rest);
-      settle(folded);
-      settle(rest);
     }
 
     function addText({ answer_id: id, at, to, text }, socket) {
@@ -177,10 +151,6 @@
         growing.clear();
       },
       heard: (frame, socket) => {
-        if (frame.type === "standing") {
-          frame.superseded.forEach(fold);
-          frame.current.forEach(unfold);
-        }
         if (frame.type === "message") follow(() => addMessage(frame.message));
         if (frame.type === "text") follow(() => addText(frame, socket));
         if (frame.type === "end") {

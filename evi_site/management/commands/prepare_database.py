@@ -6,6 +6,8 @@ from evi_site.preparation import DatabaseAwayError, prepare_database
 
 
 class Command(BaseCommand):
+    # They would read every view, which takes seconds.
+    requires_system_checks = ()
     help = "Bring the database up to date: tables, schedules, accounts, sample. Safe at any time, also twice at once."
 
     def handle(self, *args: Any, verbosity: int, **options: Any) -> None:

@@ -8,6 +8,8 @@ from evi_site.postgres.cluster import ClusterError
 
 
 class Command(BaseCommand):
+    # They would read every view, which takes seconds.
+    requires_system_checks = ()
     help = "Stop an embedded database that was left behind, for example by a process that was killed."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

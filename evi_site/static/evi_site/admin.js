@@ -38,16 +38,35 @@ async function followCleanup(panel) {
   }
 }
 
-/** Unfold opens and closes its menu with an icon that only a mouse can reach. */
-function makeButton(icon) {
-  icon.tabIndex = 0;
-  icon.setAttribute("role", "button");
-  icon.setAttribute("aria-label", "Menu tonen of verbergen");
-  icon.addEventListener("keydown", (event) => {
+const MOUSE_ONLY = "a[x-on\\:click]:not([href]), span[x-on\\:click], div[x-on\\:click^=openUserLinks]";
+// What Unfold's icons and menus are called; the rest says it in words.
+const NAMES = {
+  sidebar: "Menu tonen of verbergen",
+  openUserLinks: "Account",
+  openTheme: "Weergave kiezen",
+  showPassword: "Wachtwoord tonen of verbergen",
+  openRelatedWidgetWrapper: "Meer",
+};
+
+/** Unfold opens its menu, the filters and the account with what only a mouse can reach. */
+function makeButton(part) {
+  const does = part.getAttribute("x-on:click");
+  const name = Object.keys(NAMES).find((each) => does.startsWith(each));
+  part.tabIndex = 0;
+  part.setAttribute("role", "button");
+  if (name) part.setAttribute("aria-label", NAMES[name]);
+  part.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" && event.key !== " ") return;
     event.preventDefault();
-    icon.click();
+    part.click();
   });
+}
+
+/** An icon is a word in a font of pictures, and is not read out beside the words that say the same. */
+function hush(icon) {
+  const does = icon.closest("a, button");
+  const isAlone = does && does.textContent.trim() === icon.textContent.trim() && !does.ariaLabel && !does.title;
+  if (!isAlone) icon.setAttribute("aria-hidden", "true");
 }
 
 document.addEventListener("click", (event) => {
@@ -69,7 +88,9 @@ document.addEventListener("DOMContentLoaded", () => {
     part.dataset.simplebarAriaLabel = part.id.startsWith("nav-") ? "Menu" : "Lijst";
   }
   document.getElementById("main")?.setAttribute("role", "main");
-  document.querySelectorAll("span[x-on\\:click^=sidebar]").forEach(makeButton);
+  document.querySelectorAll(MOUSE_ONLY).forEach(makeButton);
+  document.getElementById("searchbar-submit")?.setAttribute("aria-label", "Zoeken");
+  document.querySelectorAll(".material-symbols-outlined:not([role])").forEach(hush);
   // The two parts of a moment have a name each, which Unfold writes beside them and not in a label.
   for (const part of document.querySelectorAll(".vDateField, .vTimeField")) {
     if (!part.labels.length) part.setAttribute("aria-label", part.classList.contains("vDateField") ? "Datum" : "Tijd");

@@ -33,8 +33,8 @@ export class Conversation {
   #loading = null;
   #follows = true;
 
-  constructor({ transport, onStarted, onChanged, onState, onProblem }) {
-    Object.assign(this, { transport, onStarted, onChanged, onState, onProblem });
+  constructor({ transport, mayAsk, onStarted, onChanged, onState, onProblem }) {
+    Object.assign(this, { transport, mayAsk, onStarted, onChanged, onState, onProblem });
     older.addEventListener("click", () => this.#loadOlder().catch(onProblem));
     down.addEventListener("click", () => this.#toEnd());
     scroller.addEventListener("scroll", () => {
@@ -70,10 +70,11 @@ export class Conversation {
     if (messageId) await this.#showMessage(messageId);
   }
 
-  /** Ask at the end of the conversation. */
+  /** Ask at the end of the conversation. Whether it was asked. */
   ask(text) {
-    if (this.#turn) return;
+    if (this.#turn || !this.mayAsk(text)) return false;
     this.#begin({ text });
+    return true;
   }
 
   stop() {
@@ -158,7 +159,7 @@ export class Conversation {
   }
 
   async #change(question, text) {
-    if (this.#turn) return;
+    if (this.#turn || !this.mayAsk(text)) return;
     await this.#askAgain(this.#messages.findIndex(({ view }) => view === question), text);
   }
 

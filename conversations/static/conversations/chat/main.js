@@ -3,7 +3,7 @@
 import { listSessions, readSession } from "./api.js";
 import { make } from "./dom.js";
 import { Conversation } from "./conversation.js";
-import { tell } from "./overlays.js";
+import { tell, tellUntilChanged } from "./overlays.js";
 import { addressOf, Sidebar } from "./sidebar.js";
 import * as sources from "./sources.js";
 import { explain, say, translatePage } from "./strings.js";
@@ -28,13 +28,17 @@ const hasMouse = matchMedia("(hover: hover)");
 let session = null;
 
 const transport = new Transport({
-  onConnection: (state) => (state === "lost" ? tell(say("reconnecting"), { stays: true }) : tell(say("connected"))),
+  onConnection: (state) => {
+    tellUntilChanged(state === "lost" ? say("reconnecting") : "");
+    if (state !== "lost") tell(say("connected"));
+  },
   // A session that ended leads to the page for signing in; anything else is worth another try.
   mayConnect: () => listSessions({ limit: 1 }).then(() => true, ({ status }) => status !== 401),
 });
 
 const conversation = new Conversation({
   transport,
+  mayAsk: isShortEnough,
   onStarted: begin,
   onChanged: catchUp,
   onState: showState,
@@ -63,7 +67,10 @@ function report(refusal) {
 
 /** A session that began with the question just asked gets its place in the list. */
 function begin(id, { isShown }) {
-  if (isShown) history.pushState(null, "", addressOf(id));
+  if (isShown) {
+    history.pushState(null, "", addressOf(id));
+    showSession({ id, title: "" });
+  }
   catchUp();
 }
 
@@ -126,11 +133,18 @@ function showExamples() {
 }
 
 function ask(text) {
-  if (!text.trim() || conversation.isAnswering) return;
-  conversation.ask(text.trim());
+  if (!text.trim() || conversation.isAnswering || !conversation.ask(text.trim())) return;
   question.value = "";
   fit();
   focusQuestion();
+}
+
+/** What is longer EVI refuses; told before it is sent, it is still there to be made shorter. */
+function isShortEnough(text) {
+  // Counted as EVI counts, in characters and not in halves of them.
+  const isShort = [...text].length <= Number(question.dataset.most);
+  if (!isShort) tell(say("tooLong"));
+  return isShort;
 }
 
 function focusQuestion() {

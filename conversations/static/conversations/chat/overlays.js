@@ -8,10 +8,14 @@ const rename = document.getElementById("rename");
 const toast = document.getElementById("toast");
 const TOAST_MS = 6_000;
 let toastTimer = 0;
+let standing = "";
 
 /** A menu below its button. Arrow keys walk through it, Escape gives the focus back. */
 export function openMenu(anchor, entries) {
   menu.replaceChildren(...entries.map((entry) => item(entry, anchor)));
+  menu.setAttribute("aria-label", anchor.getAttribute("aria-label"));
+  // Beside its button it belongs to the same part of the page, for who hears the page by its parts.
+  anchor.closest("nav, main").append(menu);
   menu.showPopover();
   const { bottom, right, top } = anchor.getBoundingClientRect();
   const { offsetWidth: width, offsetHeight: height } = menu;
@@ -75,10 +79,20 @@ for (const dialog of [confirm, rename]) {
   dialog.querySelector("[value=no]").addEventListener("click", () => dialog.close("no"));
 }
 
-/** A word in passing, seen and heard. An empty one takes it away. */
-export function tell(text, { stays = false } = {}) {
+/** A word in passing, seen and heard; what stays comes back after it. */
+export function tell(text) {
+  show(text);
+  toastTimer = setTimeout(() => show(standing), TOAST_MS);
+}
+
+/** What holds until something else does; an empty text when nothing does any more. */
+export function tellUntilChanged(text) {
+  standing = text;
+  show(text);
+}
+
+function show(text) {
   clearTimeout(toastTimer);
   toast.textContent = text;
   toast.classList.toggle("shown", Boolean(text));
-  if (text && !stays) toastTimer = setTimeout(() => tell(""), TOAST_MS);
 }

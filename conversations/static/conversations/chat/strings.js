@@ -23,7 +23,7 @@ const TEXTS = {
     terminal: "de terminal",
     openai: "elke OpenAI-client",
     question: "Uw vraag",
-    placeholder: "Stel een vraag over veilig en gezond werken",
+    placeholder: "Stel een vraag over veilig werken",
     send: "Verstuur",
     stop: "Stop",
     hint: "EVI kan zich vergissen. Controleer de bronnen.",

@@ -4,8 +4,6 @@ const FIRST_PAUSE_MS = 400;
 const LONGEST_PAUSE_MS = 8_000;
 // How long a question may stay without any reply before the connection is taken for dead.
 const PATIENCE_MS = 20_000;
-// At a larger frame a server hangs up without a word, each time that it comes.
-const MOST_BYTES = 1_000_000;
 const TOO_LARGE = 1009;
 
 /** A UUID of version 4; the browser's own is only there for pages over HTTPS. */
@@ -64,11 +62,6 @@ export class Transport {
     const { id, text, after, received, messageId } = turn;
     const session = turn.sessionId ? { session_id: turn.sessionId } : {};
     const place = after === undefined ? {} : { after };
-    if (new Blob([text]).size > MOST_BYTES) {
-      // Not before whoever asks knows the question's id.
-      setTimeout(() => this.#receive({ type: "error", id, status: 413 }));
-      return;
-    }
     // Before EVI named the session there is nothing to resume: the same question with the same id is not asked twice.
     if (turn.isAsked && turn.sessionId) {
       this.#send({ type: "resume", id, text, received, ...(messageId ? { message_id: messageId } : {}), ...session, ...place });

@@ -1,0 +1,72 @@
+"""Whether what was found is about what was asked."""
+
+import pytest
+
+from agentbridge.relevance import are_others, fitting, is_coincidence, shares
+from agentbridge.tools import Guideline, Product
+from agentbridge.understanding import understand
+
+
+def guideline(title: str, text: str, *, score: float, section: str = "") -> Guideline:
+    return Guideline(number=1, title=title, section=section, source="", norm="", language="nl", text=text, score=score)
+
+
+def product(name: str, description: str) -> Product:
+    return Product(number=1, name=name, category="", norm="", description=description, price="", subjects=())
+
+
+LIFTING = "De grens voor het gewicht van een last is 23 kilo. Zwaar tillen geeft rugklachten."
+
+
+@pytest.mark.parametrize(
+    ("question", "score", "coincidence"),
+    [
+        ("Hoe zwaar mag een last zijn?", 0.6, False),
+        ("Hoe zwaar is een olifant?", 0.6, True),
+        # Guidelines say it otherwise, and in a heading.
+        ("Ik heb pijn door het sjouwen van dozen", 0.28, False),
+        ("Ik heb pijn door het spelen van piano", 0.28, True),
+        # A word of the trade counts for more than any other.
+        ("Is een last goed voor een aquarium?", 0.3, False),
+        ("Is de grens goed voor een aquarium?", 0.3, True),
+    ],
+)
+def test_what_is_about_something_else_is_no_answer(question: str, score: float, coincidence: bool) -> None:
+    found = [guideline("Tillen en dragen", LIFTING, score=score)]
+    assert is_coincidence(understand(question, said=[]), found) is coincidence
+
+
+@pytest.mark.parametrize(
+    ("asked", "told", "same"),
+    [
+        ("ladder", "ladders", True),
+        ("gordel", "heupgordel", True),
+        ("steiger", "steigervloer", True),
+        ("schoenen", "veiligheidsschoenen", True),
+        ("auto", "automatisch", False),
+        ("nachtwacht", "nacht", False),
+        ("veiligheidsschoenen", "veiligheid", False),
+    ],
+)
+def test_a_word_is_found_in_a_compound(asked: str, told: str, same: bool) -> None:
+    assert shares({asked}, [told]) is same
+
+
+@pytest.mark.parametrize(
+    ("question", "others"),
+    [
+        ("Welke auto kan ik kopen?", True),
+        ("Welke kleur past bij een blauwe bank?", True),
+        ("Welke ladder kan ik kopen?", False),
+        ("Which car can I buy?", False),
+    ],
+)
+def test_products_that_share_only_a_word_are_others(question: str, others: bool) -> None:
+    found = [product("Blauwe ladder", "Een ladder met een automatische rem.")]
+    assert are_others(understand(question, said=[]), found) is others
+
+
+def test_only_products_that_fit_are_shown_where_some_do() -> None:
+    trunk, needles = product("Verbanddoos", "Voor bedrijven."), product("Naaldencontainer", "Van 1,8 liter.")
+    assert fitting(understand("Heb je een verbanddoos?", said=[]), [trunk, needles]) == [trunk]
+    assert fitting(understand("Heb je een pleister?", said=[]), [needles]) == [needles]
