@@ -132,7 +132,7 @@ def _by_rules(task: str, prompt: str, embedding: Embedding | None) -> dict[str, 
     language = next((found for text in reversed(asked) if (found := language_of(text.casefold()))), "nl")
     match task:
         case "title_generation":
-            return {"title": _title(asked[0], language=language)}
+            return {"title": title_of(asked[0]) or TEXTS[language]["title"]}
         case "tags_generation":
             return {"tags": _tags(said, embedding, language=language)}
         case "follow_up_generation":
@@ -151,8 +151,8 @@ def _by_rules(task: str, prompt: str, embedding: Embedding | None) -> dict[str, 
     raise ValueError(task)
 
 
-def _title(question: str, *, language: str) -> str:
-    """The question from its first word that says something."""
+def title_of(question: str) -> str:
+    """The question from its first word that says something; empty where none does."""
     words = WORD.findall(question[:MOST_ASKED_CHARS])
     begins = next((place for place, word in enumerate(words) if word.casefold() not in FILLERS), len(words))
     if 0 < begins < len(words) and words[begins - 1].casefold() in ASKING:
@@ -163,7 +163,7 @@ def _title(question: str, *, language: str) -> str:
     while words and words[-1].casefold() in FILLERS:
         del words[-1]
     title = " ".join(words)[:MOST_TITLE_CHARS].strip()
-    return title[:1].upper() + title[1:] or TEXTS[language]["title"]
+    return title[:1].upper() + title[1:]
 
 
 def _tags(said: Sequence[HistoryItem], embedding: Embedding | None, *, language: str) -> list[str]:

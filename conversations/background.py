@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models import Q
+from django.db.models.fields.json import KeyTextTransform
 
 from agentbridge import offline
 from agentbridge.background import TASKS, conversation_in, merged_question, perform
@@ -16,6 +17,7 @@ from agentbridge.providers import configured_model
 from agentbridge.said import HistoryItem
 from conversations.branches import Branch
 from conversations.models import Message, Session
+from conversations.models.statements import MADE_TITLE
 from conversations.openings import TurnRequest
 from conversations.turns import Delta, Event, Reply, Started, stream_turn
 
@@ -78,8 +80,8 @@ async def _keep(title: str, *, prompt: str, request: TurnRequest) -> None:
 
 @transaction.atomic
 def _entitle(title: str, *, said: list[HistoryItem], request: TurnRequest) -> bool:
-    """Whether there is such a session. Only a title that was given in the same way is replaced: who edits or asks again
-    their first question gets another one, and others were chosen by a person.
+    """Whether there is such a session. Only a title is replaced that a turn made or that was given in the same way: who
+    edits or asks again their first question gets another one, and others were chosen by a person.
     """
     mine = Session.objects.for_owner(request.owner_id, user_id=request.user_id)
     if not request.external_id and not request.session_id:
@@ -91,18 +93,19 @@ def _entitle(title: str, *, said: list[HistoryItem], request: TurnRequest) -> bo
     if not session:
         return False
     about = session.metadata if isinstance(session.metadata, dict) else {}
-    if session.title in ("", about.get(GIVEN)) and session.title != title:
+    if session.title in ("", about.get(GIVEN), about.get(MADE_TITLE)) and session.title != title:
         session.title, session.metadata = title, about | {GIVEN: title}
         session.save(update_fields=["title", "metadata"])
     return True
 
 
 def _begun_with(first: HistoryItem, *, request: TurnRequest) -> UUID | None:
-    """The newest session without a title that begins with this question, for a client that names none."""
+    """The newest session without a title of a client that begins with this question, for a client that names none."""
     branch = Branch.of([first], owner_id=request.owner_id, user_id=request.user_id)
     return (
         Message.objects.for_owner(request.owner_id, user_id=request.user_id)
-        .filter(branch_hash=branch.end, session__title="")
+        .filter(branch_hash=branch.end)
+        .filter(Q(session__title="") | Q(session__title=KeyTextTransform(MADE_TITLE, "session__metadata")))
         .order_by("-created_at")
         .values_list("session_id", flat=True)
         .first()

@@ -145,7 +145,7 @@ def _broken_off(branch: Branch, *, owner_id: int | None, user_id: str) -> UUID |
 
 
 def thread_up_to(answer: Message) -> list[Message]:
-    """What was said up to and including an answer, also where its person has left that branch since."""
+    """What was said up to and including a message, also where its person has left that branch since."""
     stored = list(Message.objects.in_session(answer.session_id))
     times = {message.id: (message.created_at, message.seq) for message in stored}
     answered_at = (answer.created_at, answer.seq)
@@ -154,11 +154,12 @@ def thread_up_to(answer: Message) -> list[Message]:
     later = {None, answer.superseded_by, *(each for each, time in times.items() if time > answered_at)}
     there = {message.id for message in earlier if message.superseded_by in later}
     root = Branch.of((), owner_id=answer.session.owner_id, user_id=answer.session.user_id).root
+    places = {message.id: place for place, message in enumerate(earlier)}
     thread = [answer]
-    while before := _said_before(thread[0], earlier, root=root, there=there):
-        thread.insert(0, before)
-        earlier = earlier[: earlier.index(before)]
-    return thread
+    while before := _said_before(thread[-1], earlier, root=root, there=there):
+        thread.append(before)
+        earlier = earlier[: places[before.id]]
+    return thread[::-1]
 
 
 def _said_before(message: Message, earlier: Sequence[Message], *, root: UUID, there: set[UUID]) -> Message | None:
@@ -167,12 +168,10 @@ def _said_before(message: Message, earlier: Sequence[Message], *, root: UUID, th
         return None
     by_hash = (
         each
-        for each in reversed(earlier)
-        if message.branch_hash
-        and each.branch_hash
-        and follow(each.branch_hash, message.role, message.content) == message.branch_hash
+        for each in (reversed(earlier) if message.branch_hash else ())
+        if each.branch_hash and follow(each.branch_hash, message.role, message.content) == message.branch_hash
     )
-    asked = (each for each in reversed(earlier) if each.id == message.reply_to)
+    asked = (each for each in (reversed(earlier) if message.reply_to else ()) if each.id == message.reply_to)
     # A question that was just added to its session came after what was there.
     latest = (each for each in reversed(earlier) if each.id in there)
     return next(chain(by_hash, asked, latest), None)

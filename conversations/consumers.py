@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from uuid import UUID
 
 from channels.exceptions import StopConsumer
 from channels.generic.websocket import AsyncWebsocketConsumer
@@ -17,7 +18,9 @@ from django.core.handlers.asgi import ASGIRequest
 from django.db import InterfaceError, OperationalError
 
 from agentbridge.database import in_database
+from agentbridge.said import HistoryItem
 from conversations.api.access import Client, Person, authenticate, caller_from_session, count, person_of
+from conversations.branches import thread_up_to
 from conversations.errors import (
     BadRequestError,
     DatabaseAwayError,
@@ -29,7 +32,7 @@ from conversations.errors import (
 )
 from conversations.frames import Ask, Authenticate, Cancel, Frame, Resume, Telling, error_frame, id_in, read_frame
 from conversations.handshake import Pace, is_welcome, request_of, signed_in
-from conversations.models import Channel
+from conversations.models import Channel, Message, MessageQuerySet
 from conversations.openings import TurnRequest
 from conversations.turns import StoredTurn, Turn, turn_for
 
@@ -134,6 +137,10 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             raise TooManyRequestsError(retry_after=1)
         # A key that was revoked meanwhile opens nothing any more.
         client, person = await in_database(_caller, self.request, user=self.user)
+        said_before = frame.said_before
+        if frame.after and frame.session_id:
+            mine = Message.objects.for_owner(client.owner_id, user_id=person.user_id).in_session(frame.session_id)
+            said_before = await in_database(_said_up_to, frame.after, messages=mine)
         request = TurnRequest(
             prompt=frame.text,
             session_id=frame.session_id,
@@ -143,8 +150,8 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             in_line=client.in_line,
             channel=Channel.WEB,
             create_unknown=settings.EVI.unknown_session == "create",
-            history=frame.said_before,
-            is_whole_thread=frame.history is not None,
+            history=said_before,
+            is_whole_thread=frame.history is not None or frame.names_place,
             idempotency_key=about,
         )
         telling = Telling(about)
@@ -242,6 +249,14 @@ def _caller(request: ASGIRequest, *, user: str | None) -> tuple[Client, Person]:
         count(client)
         return client, Person()
     return authenticate(request), person_of(request, user=user)
+
+
+def _said_up_to(message_id: UUID, *, messages: MessageQuerySet) -> tuple[HistoryItem, ...]:
+    """The thread up to and including the message that a question comes after."""
+    message = messages.select_related("session").filter(id=message_id).first()
+    if message is None:
+        raise NotFoundError("This session has no such message.")
+    return tuple(HistoryItem(said.role, said.content) for said in thread_up_to(message))
 
 
 async def _listened(request: TurnRequest) -> Turn | StoredTurn:

@@ -2,11 +2,20 @@
 
 import json
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from django.conf import settings
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from agentbridge.said import HistoryItem
 from conversations.api.access import UUID4
@@ -27,14 +36,20 @@ Id = Annotated[UUID, BeforeValidator(_hyphenated)]
 
 
 def _storable(text: str) -> str:
-    if len(text) > settings.EVI.max_message_chars:
-        raise ValueError(f"at most {settings.EVI.max_message_chars} characters")
     if "\0" in text:
         raise ValueError("text cannot contain NUL characters")
     return text
 
 
+def _not_too_long(text: str) -> str:
+    if len(text) > settings.EVI.max_message_chars:
+        raise ValueError(f"at most {settings.EVI.max_message_chars} characters")
+    return text
+
+
+# What was said before may be longer than a question: an answer has as many characters as a model gives it.
 Text = Annotated[str, AfterValidator(_storable)]
+Question = Annotated[Text, AfterValidator(_not_too_long)]
 
 
 class Said(BaseModel):
@@ -52,8 +67,10 @@ class Ask(BaseModel):
     type: Literal["ask"]
     id: Id
     session_id: Id | None = None
-    text: Text
+    text: Question
     history: list[Said] | None = None
+    # The message that the question comes after; null before the first one, and left out at the end of the session.
+    after: UUID | None = None
 
     @field_validator("text")
     @classmethod
@@ -68,6 +85,18 @@ class Ask(BaseModel):
         if history and len(history) > settings.EVI.max_messages:
             raise ValueError(f"at most {settings.EVI.max_messages} messages")
         return history
+
+    @model_validator(mode="after")
+    def _at_one_place(self) -> Self:
+        if self.names_place and self.history is not None:
+            raise ValueError("send history or after, not both")
+        if self.after and not self.session_id:
+            raise ValueError("after needs the session_id that the message is in")
+        return self
+
+    @property
+    def names_place(self) -> bool:
+        return "after" in self.model_fields_set
 
     @property
     def said_before(self) -> tuple[HistoryItem, ...]:

@@ -22,6 +22,7 @@ from conversations.accounts import FIRST_CLIENT
 from conversations.api.access import UUID4
 from conversations.branches import Branch, follow, same, spoken
 from conversations.models import ApiKey, Channel, Message, Role, Session
+from conversations.models.statements import MADE_TITLE
 from conversations.openwebui_export import BrokenChatError, Chat, NotAnExportError, Said, read_chat, read_export
 
 BATCH = 500
@@ -188,7 +189,9 @@ def _renamed(chat: Chat, session: Session) -> list[str]:
         return []
     is_newer = bool(chat.updated_at and chat.updated_at > session.updated_at)
     changed = []
-    if chat.title and chat.title != session.title and (is_newer or not session.title):
+    known = session.metadata if isinstance(session.metadata, dict) else {}
+    was_chosen = session.title not in ("", known.get(MADE_TITLE))
+    if chat.title and chat.title != session.title and (is_newer or not was_chosen):
         session.title = chat.title
         changed.append("title")
     if chat.is_pinned and not session.pinned and is_newer:

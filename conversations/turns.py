@@ -16,8 +16,10 @@ from django.utils import timezone
 from pydantic_ai import exceptions as model_errors
 
 from agentbridge import agent
+from agentbridge.background import title_of
 from agentbridge.database import in_database
 from agentbridge.providers import configured_model
+from agentbridge.said import HistoryItem
 from conversations.branches import follow, spoken
 from conversations.errors import (
     BadRequestError,
@@ -274,6 +276,12 @@ class Turn:
             citations=unfinished.citations if unfinished else (),
         )
 
+    def _title(self) -> str:
+        """What a session is called that nobody named: a few words of the first question that says something."""
+        said = (*self.request.history, *self.opening.context, HistoryItem(Role.USER, self.request.prompt))
+        titles = (title_of(item.content) for item in said if item.role == Role.USER)
+        return next(filter(None, titles), "")
+
     def _time(self, what: str) -> None:
         self._timing[what] = round((time.monotonic() - self._began) * 1000)
 
@@ -296,6 +304,7 @@ class Turn:
             reply_to=opening.question_id,
             branch_hash=follow(branch_hash, Role.ASSISTANT, text) if branch_hash and spoken(text) else None,
             instead_of=opening.unfinished.message_id if opening.unfinished else None,
+            title=self._title(),
         )
         # Whoever leaves at this moment, the write goes on to its end.
         await asyncio.shield(asyncio.ensure_future(write))

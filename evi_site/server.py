@@ -86,7 +86,10 @@ def run(*, port: int) -> None:
         socket_number = str(listener.fileno())
         web = Child(
             "web server",
-            *("-m", "daphne", "-v", verbosity, "--fd", socket_number, "evi_site.asgi:application"),
+            *("-m", "daphne", "-v", verbosity, "--fd", socket_number),
+            # Else daphne hangs up at a megabyte, whatever may be sent to the other surfaces.
+            *(f"--websocket-max-{what}-size={settings.EVI.max_body_bytes}" for what in ("message", "frame")),
+            "evi_site.asgi:application",
             files=(listener.fileno(),),
         )
         worker = Worker()

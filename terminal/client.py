@@ -117,9 +117,6 @@ class Client:
     def session(self, session_id: str) -> Row:
         return self._json("GET", f"/api/sessions/{session_id}")
 
-    def entitle(self, session_id: str, title: str) -> None:
-        self._json("PATCH", f"/api/sessions/{session_id}", json={"title": title})
-
     def last_messages(self, session_id: str, *, limit: int) -> list[Row]:
         return list(self._json("GET", f"/api/sessions/{session_id}/messages", params={"limit": limit})["results"])
 

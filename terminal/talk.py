@@ -10,10 +10,9 @@ from terminal.client import Client, Conversation, Ending, Event, Piece, Row
 from terminal.errors import MODEL_TROUBLE, ChatError, NotThereError
 from terminal.screen import SHORT_ID, print_json, say, say_error, show, show_sessions
 from terminal.state import Memory
-from terminal.words import one_line, storable
+from terminal.words import storable
 
 ANSWERED, FAILED, INTERRUPTED = 0, 1, 130
-TITLE_CHARS = 60
 CANDIDATES = 10
 # No id begins so: its first hyphen comes after eight characters.
 CODE = re.compile(r"[0-9A-Z]{4}-[0-9A-Z]{4}")
@@ -70,7 +69,6 @@ class Talk:
 
     def _put(self, question: str, *, take: Callable[[Iterator[Event]], None]) -> ChatError | None:
         conversation, question = self.conversation, storable(question)
-        is_first = not conversation.is_known
         failure: ChatError | None = None
         try:
             with closing(self.client.ask(question, conversation=conversation)) as events:
@@ -79,10 +77,6 @@ class Talk:
             failure = ChatError("(afgebroken)", code=INTERRUPTION)
         except ChatError as error:
             failure = error
-        if is_first and conversation.is_known:
-            # Nobody else gives it a name; and a conversation goes on without one.
-            with suppress(ChatError, KeyboardInterrupt):
-                self.client.entitle(conversation.id, one_line(question, at_most=TITLE_CHARS))
         if self._is_stored(failure):
             self.memory.remember(conversation.id)
         return failure

@@ -8,6 +8,7 @@ from django.db import connection
 from django.db.backends.postgresql.operations import DatabaseOperations
 from django.utils import timezone
 
+from conversations.limits import window
 from conversations.models import Session
 from evi_site.postgres.base import embedded_cluster
 
@@ -65,6 +66,12 @@ def database_url(django_db_setup: None) -> str:
     cluster = embedded_cluster()
     assert cluster
     return cluster.ensure_running().url(str(connection.settings_dict["NAME"]))
+
+
+@pytest.fixture(autouse=True)
+def fresh_counters() -> None:
+    """What other tests asked in this minute does not count."""
+    window.clear()
 
 
 @pytest.fixture

@@ -875,6 +875,22 @@ def test_several_sessions_are_exported_as_a_zip(admin_client: Client, session: S
         assert b"elders" in archive.read(f"gesprek-{other.pk}.md")
 
 
+def test_an_export_that_is_too_large_is_refused_by_its_bytes(
+    admin_client: Client, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Session.objects.create()
+    # In bytes, and not in characters; and what is kept of a message is exported as well.
+    say(session, "é" * 20_000)
+    say(other, "kort", Role.ASSISTANT, metadata={"citations": [{"text": "x" * 40_000}]})
+    monkeypatch.setattr("conversations.admin.sessions.MOST_BYTES", 60_000)
+    refusal = text_of(run_action(admin_client, "export_as_json", session, other))
+    assert "Dat is 80 kB, en een download is hooguit 60 kB. Kies minder" in refusal
+    assert not AuditEntry.objects.exists()
+    assert run_action(admin_client, "export_as_json", session)["Content-Type"] == "application/json"
+    say(other, "x" * 20_000)
+    assert "hooguit 60 kB" in text_of(admin_client.get(f"{SESSIONS}{other.pk}/export/json/", follow=True))
+
+
 def trail() -> list[tuple[str, str, str]]:
     return [(entry.action, entry.actor, entry.subject) for entry in AuditEntry.objects.order_by("at")]
 
@@ -893,6 +909,8 @@ def test_opening_a_session_is_recorded_once_an_hour(admin_client: Client, sessio
     [
         f"{MESSAGES}MESSAGE/change/",
         f"{MESSAGES}?session=SESSION",
+        f"{MESSAGES}?session_id=SESSION",
+        f"{MESSAGES}?session__id__exact=SESSION",
         f"{SESSIONS}SESSION/before/MESSAGE/",
         "/admin/conversations/summary/SESSION/change/",
     ],

@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.core.cache import cache
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -22,11 +21,6 @@ from conversations.transcripts import every_message, render_markdown
 pytestmark = pytest.mark.django_db(transaction=True)
 
 TOOLS = [{"type": "function", "function": {"name": "get_current_timestamp"}}]
-
-
-@pytest.fixture(autouse=True)
-def _fresh_counters() -> None:
-    cache.clear()
 
 
 class Chat:

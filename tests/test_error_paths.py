@@ -10,7 +10,6 @@ from typing import Any
 
 import httpx
 import pytest
-from django.core.cache import cache
 from django.core.exceptions import ValidationError
 from django.test import Client
 from django.utils import timezone
@@ -25,11 +24,6 @@ from tests.stub_model import StubModel
 from tests.test_turns import Site, said_in
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_counters() -> None:
-    cache.clear()
 
 
 @pytest.fixture

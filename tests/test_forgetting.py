@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
@@ -142,7 +141,6 @@ class TestSession:
         assert Session.objects.exists()
 
     def test_deleting_through_the_api_is_in_the_audit_trail(self, known_session: MakeSession) -> None:
-        cache.clear()
         client = User.objects.create_user("client")
         ApiKey.objects.store("evi_key", name="key", client=client)
         session = known_session(owner=client)

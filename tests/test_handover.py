@@ -9,7 +9,6 @@ from uuid import UUID
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
@@ -17,14 +16,10 @@ from django.utils import timezone
 from conversations import handover
 from conversations.accounts import create_api_key
 from conversations.facts import propose
+from conversations.limits import window
 from conversations.models import Action, AuditEntry, Fact, Handover, Message, Session
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _fresh_counters() -> None:
-    cache.clear()
 
 
 @pytest.fixture
@@ -190,7 +185,7 @@ def test_of_two_at_once_one_gets_it(session: Session, key: str) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         for _ in range(5):
-            cache.clear()
+            window.clear()
             code = offer(session, key, user=Session.objects.get().user_id)
             statuses = list(pool.map(try_it, [f"person {number}" for number in range(8)]))
             assert sorted(statuses) == [200, *[404] * 7]

@@ -13,7 +13,6 @@ from uuid import UUID, uuid4, uuid5
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.test import AsyncClient
 from django.utils import timezone
@@ -41,7 +40,6 @@ PNG = "data:image/png;base64," + base64.b64encode(b"\x89PNG, as it were").decode
 
 @pytest.fixture(autouse=True)
 def key() -> str:
-    cache.clear()
     return create_api_key(name="openwebui", client="default")
 
 

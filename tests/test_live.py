@@ -18,8 +18,9 @@ from django.db import connection
 from django.test import Client
 from playwright.sync_api import Browser, Page, WebSocketRoute, expect, sync_playwright
 
+from agentbridge.database import in_database
 from conversations.models import Action, AuditEntry, Session
-from evi_site.postgres.layer import PostgresLayer
+from evi_site.postgres.layer import PostgresLayer, _notify
 from tests.openwebui import launch_chromium
 from tests.processes import free_port
 from tests.sockets import Socket, Sockets
@@ -224,6 +225,10 @@ class TestWhoMay:
     def test_who_may_read_contents_may_look_on(self, sockets: Sockets, site: Site, paths: list[str]) -> None:
         assert self.statuses(sockets, site, paths, staff("view_session", "view_message")) == [101, 101]
 
+    def test_who_may_not_look_on_did_not(self, sockets: Sockets, site: Site, paths: list[str]) -> None:
+        self.statuses(sockets, site, paths, staff("view_session"))
+        assert not AuditEntry.objects.exists()
+
     def test_who_may_not_read_contents_sees_the_numbers_alone(
         self, sockets: Sockets, site: Site, paths: list[str]
     ) -> None:
@@ -305,6 +310,23 @@ class TestLayer:
             return heard
 
         assert asyncio.run(talk()) == {"text": "again"}
+
+    def test_what_cannot_be_read_does_not_end_it(self, caplog: pytest.LogCaptureFixture) -> None:
+        nonsense = ["", "a b c", "else 1 first 1 []", "else 1 0 1 {", "else 1 0 1 5", 'else 1 0 1 ["no group!", {}]']
+
+        async def talk() -> Any:
+            near, far = PostgresLayer(), PostgresLayer()
+            name = await far.new_channel()
+            await far.group_add("group", name)
+            await _hears(far, near)
+            await in_database(_notify, nonsense)
+            await near.group_send("group", {"text": "still there"})
+            heard = await asyncio.wait_for(far.receive(name), 20)
+            await _stop(near, far)
+            return heard
+
+        assert asyncio.run(talk()) == {"text": "still there"}
+        assert caplog.text.count("not understood") == len(nonsense)
 
 
 async def _hears(far: PostgresLayer, near: PostgresLayer) -> None:

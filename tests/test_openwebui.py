@@ -14,9 +14,10 @@ from uuid import UUID, uuid4
 
 import jwt
 import pytest
-from django.core.cache import cache
+from django.db import connection
 from django.http import StreamingHttpResponse
 from django.test import AsyncClient, Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -27,6 +28,7 @@ from conversations import background
 from conversations.api.contents import read_contents
 from conversations.branches import without_reasoning
 from conversations.models import Attachment, Message, Session
+from conversations.models.statements import MADE_TITLE
 from tests.stub_model import StubModel
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -80,10 +82,7 @@ OTHER_TASKS = {
     "compaction": ("", "### Task:\nSummarize the conversation history that will be compacted out of the chat.\n", ""),
 }
 
-
-@pytest.fixture(autouse=True)
-def _fresh_counters() -> None:
-    cache.clear()
+ABOUT_SCAFFOLDS = "<chat_history>\nUSER: Wat is een steiger?\nASSISTANT: \n</chat_history>"
 
 
 @pytest.fixture
@@ -361,7 +360,7 @@ class TestBackgroundCalls:
     def test_a_title_changes_nothing_but_the_title(self) -> None:
         turn("Hoe hoog mag een ladder zijn?")
         before = dict(Session.objects.values().get())
-        task("title", until=nothing_waits)
+        send(user(TASKS["title"] + ABOUT_SCAFFOLDS), until=nothing_waits)
         after = dict(Session.objects.values().get())
         assert {name for name in after if after[name] != before[name]} == {"title", "metadata", "updated_at"}
 
@@ -440,45 +439,45 @@ class TestBackgroundCalls:
 
     def test_the_title_becomes_the_sessions_title(self) -> None:
         turn("Hoe hoog mag een ladder zijn?")
-        task("title", until=lambda: Session.objects.get().title == "Hoe hoog mag een ladder")
+        send(user(TASKS["title"] + ABOUT_SCAFFOLDS), until=lambda: Session.objects.get().title == "Steiger")
 
     def test_who_asks_the_first_question_differently_gets_another_title(self) -> None:
         """OpenWebUI asks for a title once more, and shows that."""
         turn("Hoe hoog mag een ladder zijn?")
         task("title", until=nothing_waits)
-        told = "<chat_history>\nUSER: Wat is een steiger?\nASSISTANT: \n</chat_history>"
-        send(user(TASKS["title"] + told), until=lambda: Session.objects.get().title == "Steiger")
+        send(user(TASKS["title"] + ABOUT_SCAFFOLDS), until=lambda: Session.objects.get().title == "Steiger")
         Session.objects.update(title="Mijn steigers")
         task("title", until=nothing_waits)
         assert Session.objects.get().title == "Mijn steigers"
 
     def test_a_title_is_kept_whatever_else_is_known_of_the_session(self) -> None:
         turn("Hoe hoog mag een ladder zijn?")
-        Session.objects.update(metadata=["odd"])
+        Session.objects.update(title="", metadata=["odd"])
         task("title", until=lambda: Session.objects.get().title == "Hoe hoog mag een ladder")
 
     def test_a_title_that_comes_before_its_chat_waits_for_it(self) -> None:
         async def both() -> None:
             client = AsyncClient()
-            body = {"messages": [user(TASKS["title"] + HISTORY.format(answer=""))]}
+            body = {"messages": [user(TASKS["title"] + ABOUT_SCAFFOLDS)]}
             kind = "application/json"
             await client.post("/v1/chat/completions", json.dumps(body), content_type=kind, headers=FORWARDED)
             assert not await in_database(Session.objects.exists)
             body = {"messages": [user("Hoe hoog mag een ladder zijn?")]}
             await client.post("/v1/chat/completions", json.dumps(body), content_type=kind, headers=FORWARDED)
             for _ in range(100):
-                if (await in_database(Session.objects.get)).title:
+                if (await in_database(Session.objects.get)).title == "Steiger":
                     return
                 await asyncio.sleep(0.05)
 
         asyncio.run(both())
-        assert Session.objects.get().title == "Hoe hoog mag een ladder"
+        assert Session.objects.get().title == "Steiger"
 
     def test_a_title_finds_its_chat_by_the_first_question_too(self) -> None:
         turn("Hoe hoog mag een ladder zijn?", headers={})
         turn("Iets anders", headers={})
-        task("title", headers={}, until=lambda: Session.objects.exclude(title="").exists())
-        titled = Session.objects.exclude(title="").get()
+        Session.objects.update(title="Gesprek", metadata={MADE_TITLE: "Gesprek"})
+        task("title", headers={}, until=lambda: Session.objects.exclude(title="Gesprek").exists())
+        titled = Session.objects.exclude(title="Gesprek").get()
         assert titled.messages.filter(content="Hoe hoog mag een ladder zijn?").exists()
 
     def test_a_title_that_a_person_chose_stays(self) -> None:
@@ -490,8 +489,48 @@ class TestBackgroundCalls:
     def test_another_persons_chat_gets_no_title(self, monkeypatch: pytest.MonkeyPatch) -> None:
         turn("Hoe hoog mag een ladder zijn?")
         monkeypatch.setattr(background, "LOOK_AGAIN_AFTER", (0, 0.1))
-        task("title", headers={**FORWARDED, "X-OpenWebUI-User-Id": "bob"}, until=nothing_waits)
+        bobs = {**FORWARDED, "X-OpenWebUI-User-Id": "bob"}
+        send(user(TASKS["title"] + ABOUT_SCAFFOLDS), headers=bobs, until=nothing_waits)
+        assert Session.objects.get().title == "Hoe hoog mag een ladder"
+
+
+class TestTitlesWithoutBeingAsked:
+    @pytest.mark.parametrize("headers", [{}, {"X-EVI-Client": "cli"}, FORWARDED])
+    def test_a_session_is_called_by_a_few_words_of_its_first_question(self, headers: dict[str, str]) -> None:
+        said = [user("Hoe hoog mag een ladder zijn?")]
+        said.append(assistant(send(*said, headers=headers).text))
+        assert Session.objects.get().title == "Hoe hoog mag een ladder"
+        send(*said, user("Wat is een steiger?"), headers=headers)
+        assert Session.objects.get().title == "Hoe hoog mag een ladder"
+
+    def test_a_thread_that_is_taken_in_is_called_by_how_it_began(self) -> None:
+        send(user("Wat is een steiger?"), assistant("Een werkplek."), user("Hoe hoog mag een ladder zijn?"))
+        assert Session.objects.get().title == "Steiger"
+
+    def test_what_says_nothing_gives_no_title(self) -> None:
+        greeted = turn("hallo").text
         assert Session.objects.get().title == ""
+        turn_after = (user("hallo"), assistant(greeted), user("Hoe hoog mag een ladder zijn?"))
+        send(*turn_after, tools=TOOLS)
+        assert Session.objects.get().title == "Hoe hoog mag een ladder"
+
+    def test_what_a_person_chose_before_the_answer_stays(self, stub: StubModel) -> None:
+        Session.objects.create(id=CHAT, user_id=FORWARDED["X-OpenWebUI-User-Id"], title="Mijn ladders")
+        turn("Hoe hoog mag een ladder zijn?")
+        session = Session.objects.get()
+        assert (session.title, session.message_count) == ("Mijn ladders", 2)
+
+    def test_where_nothing_is_stored_nothing_is_called(self) -> None:
+        assert send(user("Hoe hoog mag een ladder zijn?"), store=False).status == 200
+        assert not Session.objects.exists()
+
+    @pytest.mark.parametrize("title", ["", "Mijn ladders"])
+    def test_it_costs_no_query(self, title: str) -> None:
+        session = Session.objects.create(title=title)
+        with CaptureQueriesContext(connection) as queries:
+            Session.objects.finish_turn(session_id=session.id, content="7,5 meter", title="Ladders")
+        assert len(queries) == 1
+        assert Session.objects.get().title == (title or "Ladders")
 
 
 class TestBackgroundCallsOfARealModel:

@@ -69,7 +69,7 @@ class Production:
     def start(self, service: str) -> subprocess.Popen[bytes]:
         words = [
             # To this machine alone, on a port that is free here.
-            word.replace("0.0.0.0", "127.0.0.1").replace("-p 8000", f"-p {self.port}")
+            word.replace("$$", "$").replace("0.0.0.0", "127.0.0.1").replace("-p 8000", f"-p {self.port}")
             for word in SERVICES[service]["command"]
         ]
         with self.log.open("ab") as log:
@@ -182,7 +182,12 @@ def test_web_serves_the_collected_static_files(production: Production, web: subp
 
 @needs_proc
 def test_signals_reach_the_web_server(web: subprocess.Popen[bytes]) -> None:
-    assert b"daphne" in Path(f"/proc/{web.pid}/cmdline").read_bytes().split(b"\0")
+    command = Path(f"/proc/{web.pid}/cmdline").read_bytes().decode().split("\0")
+    assert "daphne" in command
+    # Else daphne hangs up on what EVI would take.
+    most = str(Environment.model_fields["max_body_bytes"].default)
+    for what in ("message", "frame"):
+        assert command[command.index(f"--websocket-max-{what}-size") + 1] == most
 
 
 def runs(pid: int) -> bool:

@@ -17,7 +17,6 @@ import numpy as np
 import psycopg
 import pytest
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
@@ -51,11 +50,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 LADDERS = "Een ladder heeft een stahoogte van ten hoogste 7,5 meter."
 ROOF = "We hebben het dak van de loods in Breda geïnspecteerd met twee hoogwerkers."
 SMALL_TALK = ("Goedemorgen, hoe gaat het?", "Wat kost een helm?", "De koffie in de kantine is op.")
-
-
-@pytest.fixture(autouse=True)
-def _fresh_counters() -> None:
-    cache.clear()
 
 
 def say(*texts: str, owner: User | None = None, user: str = "ann", **fields: Any) -> Session:

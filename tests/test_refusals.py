@@ -1,23 +1,22 @@
 """What EVI refuses, and how it says so: a clear error in the surface's own shape, and nothing changed."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from django.core.cache import cache
 from django.test import Client
+from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pytest_django import Settings
 
+from conversations.errors import TooManyRequestsError
+from conversations.limits import count, window
 from conversations.models import Message, Session
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _fresh_counters() -> None:
-    cache.clear()
 
 
 def limits(settings: Settings, **changes: Any) -> None:
@@ -174,11 +173,38 @@ header_values = st.text(st.characters(min_codepoint=32, max_codepoint=255, exclu
     ),
 )
 def test_no_body_and_no_header_is_a_failure_of_ours(path: str, body: Any, headers: dict[str, str]) -> None:
-    cache.clear()
+    window.clear()
     response = Client(raise_request_exception=False).post(
         path, json.dumps(body), content_type="application/json", headers=headers
     )
     assert response.status_code in (200, 400, 401, 404, 413)
+
+
+class TestCounting:
+    @pytest.fixture(autouse=True)
+    def _one_minute(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        moment = timezone.now()
+        monkeypatch.setattr("conversations.limits.timezone", SimpleNamespace(now=lambda: moment))
+
+    def test_however_many_others_there_are_each_has_a_limit(self) -> None:
+        names = [f"client:{number}" for number in range(1000)]
+        for _ in range(2):
+            for name in names:
+                count(name, most=2)
+        for name in names:
+            with pytest.raises(TooManyRequestsError):
+                count(name, most=2)
+
+    def test_of_many_at_once_none_is_forgotten(self) -> None:
+        def try_it(number: int) -> bool:
+            try:
+                count(f"client:{number % 100}", most=10)
+            except TooManyRequestsError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(16) as pool:
+            assert sum(pool.map(try_it, range(4000))) == 1000
 
 
 def test_an_unknown_model_is_not_found() -> None:

@@ -150,6 +150,7 @@ def test_it_answers_announces_itself_and_stops_without_a_trace(data_dir: Path, t
     assert secrets["EVI_API_KEY"] in first.said
     assert f"http://127.0.0.1:{first.port}/admin/" in first.said
     assert all(first.runs(what) for what in ("daphne", "qcluster", "postgres"))
+    assert all(first.runs(f"--websocket-max-{what}-size=20000000") for what in ("message", "frame"))
     assert first.stop(signal.SIGINT) == 0
     assert processes(data_dir) == {}
 

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
-from django.core.cache import cache
 from django.core.management import call_command
 from django.db import connection
 from django.test import AsyncClient, Client
@@ -29,11 +28,6 @@ pytestmark = pytest.mark.django_db
 
 MakeSession = Callable[..., Session]
 UNKNOWN = "3f0c5f6e-7f0b-4d3e-9b1a-0a1b2c3d4e5f"
-
-
-@pytest.fixture(autouse=True)
-def _fresh_counters() -> None:
-    cache.clear()
 
 
 def call(method: str, path: str, body: Any = None, *, key: str = "", **extra: Any) -> tuple[int, Any, Any]:

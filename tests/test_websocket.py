@@ -141,6 +141,55 @@ class TestTurn:
         assert [m.content.strip() for m in active] == ["one", "You said: one", "edited", "You said: edited"]
         assert Message.objects.in_session(UUID(session_id)).count() == 6
 
+    def test_a_question_comes_after_the_message_that_it_names(self, chat: Socket) -> None:
+        first = answered(chat, "one")
+        session_id, after = first[0]["session_id"], first[-1]["message_id"]
+        answered(chat, "two", session_id=session_id)
+        frames = answered(chat, "edited", session_id=session_id, after=after)
+        assert frames[0]["messages_in_context"] == 2
+        active = Message.objects.in_session(UUID(session_id)).active()
+        assert [m.content.strip() for m in active] == ["one", "You said: one", "edited", "You said: edited"]
+        assert Message.objects.in_session(UUID(session_id)).count() == 6
+        # Also where it has been left since.
+        left = Message.objects.get(content="You said: two ")
+        answered(chat, "three", session_id=session_id, after=str(left.id))
+        assert [m.content for m in active.all() if m.role == "user"] == ["one", "two", "three"]
+
+    def test_before_the_first_message_all_is_left(self, chat: Socket) -> None:
+        session_id = answered(chat, "one")[0]["session_id"]
+        frames = answered(chat, "edited", session_id=session_id, after=None)
+        assert (frames[0]["session_id"], frames[0]["messages_in_context"]) == (session_id, 0)
+        active = Message.objects.in_session(UUID(session_id)).active()
+        assert [m.content.strip() for m in active] == ["edited", "You said: edited"]
+
+    def test_a_long_thread_is_gone_on_with_in_the_middle(self, chat: Socket) -> None:
+        session_id = answered(chat, "one")[0]["session_id"]
+        roles = ["user", "assistant"] * 1000
+        Message.objects.bulk_create(Message(session_id=session_id, role=role, content=role) for role in roles)
+        after = Message.objects.in_session(UUID(session_id))[1501]
+        frames = answered(chat, "edited", session_id=session_id, after=str(after.id))
+        assert frames[-1]["type"] == "done"
+        assert Message.objects.in_session(UUID(session_id)).active().count() == 1504
+
+    @pytest.mark.parametrize("whose", ["nobody", "another session", "another person"])
+    def test_a_message_that_is_not_of_the_session_is_not_found(
+        self, whose: str, chat: Socket, sockets: Sockets, site: Site, key: str
+    ) -> None:
+        session_id = answered(chat, "one")[0]["session_id"]
+        after = str(uuid4())
+        if whose == "another session":
+            after = answered(chat, "elsewhere")[-1]["message_id"]
+        elif whose == "another person":
+            other = sockets.open(f"{site.url}/ws/chat/")
+            other.send(type="authenticate", key=key, user="anna")
+            assert [other.next()["type"], other.next()["type"]] == ["ready", "ready"]
+            frames = answered(other, "secret")
+            session_id, after = frames[0]["session_id"], frames[-1]["message_id"]
+            other.close()
+        stored = Message.objects.count()
+        assert answered(chat, "edited", session_id=session_id, after=after)[-1]["status"] == 404
+        assert Message.objects.count() == stored
+
     def test_two_questions_at_once_are_told_apart(self, chat: Socket, stub: StubModel) -> None:
         slow = ask(chat, "wait for it")
         wait_for(lambda: stub.calls["wait for it"])
@@ -411,6 +460,9 @@ class TestLimits:
             '{"type": "ask", "id": "ID", "text": "hello", "session_id": "x"}',
             '{"type": "ask", "id": "ID", "text": "hello", "history": [{"role": "system", "content": "x"}]}',
             '{"type": "ask", "id": "ID", "text": "hello", "history": {"role": "user"}}',
+            '{"type": "ask", "id": "ID", "text": "hello", "history": [], "after": null}',
+            '{"type": "ask", "id": "ID", "text": "hello", "after": "ID"}',
+            '{"type": "ask", "id": "ID", "text": "hello", "after": "nothing"}',
             '{"type": "resume", "id": "ID", "text": "hello", "received": -1}',
             '{"type": "cancel"}',
             '{"type": "authenticate"}',
@@ -431,6 +483,11 @@ class TestLimits:
         chat.send_bytes(b"\x00\xff")
         assert chat.next()["status"] == 400
         assert answered(chat, "hello")[-1]["type"] == "done"
+
+    def test_what_was_said_before_may_be_longer_than_a_question(self, chat: Socket) -> None:
+        long = "lang " * (settings.EVI.max_message_chars // 4)
+        assert answered(chat, "hello", history=[{"role": "assistant", "content": long}])[-1]["type"] == "done"
+        assert answered(chat, long)[-1]["status"] == 400
 
     def test_a_frame_over_the_limit_is_answered_and_survived(self, chat: Socket) -> None:
         said = {"role": "user", "content": "x" * 30_000}

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
 
+from django.db.models import F, Func, IntegerField, QuerySet, Sum, TextField
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Cast
 from django.http import HttpResponse
 
 from conversations.models import Message, Session
@@ -14,6 +17,7 @@ from conversations.transcripts import every_message, export_csv, export_json, re
 
 # What is built in memory.
 MOST_MESSAGES = 100_000
+MOST_BYTES = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,17 @@ FORMATS = {
     "markdown": Format("md", "text/markdown; charset=utf-8", render_markdown),
     "csv": Format("csv", "text/csv; charset=utf-8", export_csv),
 }
+
+
+def size_of(sessions: QuerySet[Session]) -> int:
+    """How many bytes their messages are, with what is kept of each."""
+    size = _bytes(F("content")) + _bytes(Cast("metadata", TextField()))
+    messages = Message.objects.filter(session__in=sessions.values("pk"))
+    return int(messages.aggregate(total=Sum(size, default=0))["total"])
+
+
+def _bytes(text: Combinable) -> Func:
+    return Func(text, function="octet_length", output_field=IntegerField())
 
 
 def as_file(session: Session, form: Format) -> HttpResponse:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -10,6 +9,7 @@ from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -89,9 +89,11 @@ class MessageAdmin(ContentsAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         response = super().changelist_view(request, extra_context)
-        with suppress(ValueError):
-            # A session read as a list is a session that was read.
-            AuditEntry.objects.record_opening(UUID(request.GET.get("session", "")), by=staff(request))
+        # A session read as a list is a session that was read, however the address says which.
+        if isinstance(response, TemplateResponse) and any(name.startswith("session") for name in request.GET):
+            assert response.context_data
+            for session_id in {message.session_id for message in response.context_data["cl"].result_list}:
+                AuditEntry.objects.record_opening(session_id, by=staff(request))
         return response
 
     def render_change_form(

@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.db import models
 from django.db.models import QuerySet, Sum
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.formats import date_format
@@ -28,7 +28,7 @@ from conversations.admin.base import DiscreetAdmin, record_each, staff
 from conversations.admin.cleanup import CleanupPages
 from conversations.admin.conversation import stretch_of
 from conversations.admin.deletion import goes_along
-from conversations.admin.exports import FORMATS, MOST_MESSAGES, as_file, as_zip
+from conversations.admin.exports import FORMATS, MOST_BYTES, MOST_MESSAGES, as_file, as_zip, size_of
 from conversations.admin.filters import BrokenOffFilter, ExpiryFilter, LastUsedFilter
 from conversations.admin.forgetting import PERMISSION, ForgetPages
 from conversations.admin.listing import SessionList, searched, sizes_of, without_contents
@@ -38,6 +38,9 @@ from conversations.roles import may_read_contents
 
 # The confirmation page posts every id, and Django refuses a form of more than a thousand fields.
 MAX_DELETED_AT_ONCE = 900
+OTHERWISE = "Kies minder, of laat gesprekken op de server naar een map schrijven met ‘manage.py export_sessions’."
+TOO_MANY = f"Dat zijn te veel berichten voor één keer. {OTHERWISE}"
+TOO_LARGE = f"Dat is {{size}}, en een download is hooguit {{most}}. {OTHERWISE}"
 
 
 @admin.register(Session)
@@ -221,17 +224,26 @@ class SessionAdmin(CleanupPages, ForgetPages, DiscreetAdmin):
         return self._export(request, queryset, "csv")
 
     def _export(self, request: HttpRequest, queryset: QuerySet[Session], name: str) -> HttpResponse | None:
-        if queryset.aggregate(total=Sum("message_count", default=0))["total"] > MOST_MESSAGES:
-            self.message_user(request, "Dat zijn te veel berichten voor één keer; kies minder.", messages.ERROR)
+        if refusal := self._too_much_in(queryset):
+            self.message_user(request, refusal, messages.ERROR)
             return None
         sessions = list(queryset)
         record_each(Action.EXPORTED, by=staff(request), sessions=sessions)
         return as_file(sessions[0], FORMATS[name]) if len(sessions) == 1 else as_zip(sessions, FORMATS[name])
 
+    def _too_much_in(self, queryset: QuerySet[Session]) -> str:
+        if queryset.aggregate(total=Sum("message_count", default=0))["total"] > MOST_MESSAGES:
+            return TOO_MANY
+        size = size_of(queryset)
+        return TOO_LARGE.format(size=bytes_of(size), most=bytes_of(MOST_BYTES)) if size > MOST_BYTES else ""
+
     def export_view(self, request: HttpRequest, session_id: UUID, name: str) -> HttpResponse:
         session = self._readable(request, session_id)
         if name not in FORMATS:
             raise Http404
+        if refusal := self._too_much_in(Session.objects.filter(pk=session.pk)):
+            self.message_user(request, refusal, messages.ERROR)
+            return redirect("admin:conversations_session_change", session.pk)
         record_each(Action.EXPORTED, by=staff(request), sessions=[session])
         return as_file(session, FORMATS[name])
 

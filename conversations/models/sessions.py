@@ -236,11 +236,12 @@ class SessionQuerySet(models.QuerySet["Session"]):
         branch_hash: UUID | None = None,
         message_id: UUID | None = None,
         instead_of: UUID | None = None,
+        title: str = "",
     ) -> UUID | None:
         """Store the answer, as far as it got; None when the session was deleted in the meantime.
 
         `instead_of` is the answer that this one goes on with, and whose place it takes. The answer to a question that
-        was left meanwhile is left with it.
+        was left meanwhile is left with it. A session without a title gets this one.
         """
         with connection.cursor() as cursor:
             cursor.execute(
@@ -259,6 +260,7 @@ class SessionQuerySet(models.QuerySet["Session"]):
                     instead_of,
                     reply_to,
                     bool(content),
+                    without_unstorable(title),
                 ],
             )
             cursor.nextset()

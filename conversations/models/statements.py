@@ -57,8 +57,11 @@ AT_ITS_PLACE = """
     FROM (VALUES (%s::uuid, %s::uuid, %s::boolean)) AS wanted (session, hash, is_first))
 """
 
+# In a session's metadata: the title that a turn gave it.
+MADE_TITLE = "made_title"
+
 # Two statements here too: whether the question was left meanwhile is seen when nobody else has the session.
-FINISH_TURN = """
+FINISH_TURN = f"""
     SELECT FROM sessions WHERE id = %s FOR NO KEY UPDATE;
 
     WITH answer AS (
@@ -73,6 +76,12 @@ FINISH_TURN = """
         WHERE messages.session_id = answer.session_id AND messages.superseded_by IS NULL AND (
             messages.id = %s OR (messages.reply_to = %s AND messages.content <> '' AND %s)
         )
+    ), entitled AS (
+        -- A title that somebody chose stays, and one that was made here gives way to it.
+        UPDATE sessions SET title = made.title, metadata = CASE jsonb_typeof(metadata)
+            WHEN 'object' THEN metadata || jsonb_build_object('{MADE_TITLE}', made.title) ELSE metadata END
+        FROM answer, (VALUES (%s::text)) AS made (title)
+        WHERE sessions.id = answer.session_id AND sessions.title = '' AND made.title <> ''
     )
     SELECT id FROM answer
-"""
+"""  # noqa: S608 - all that is put in is a constant

@@ -84,7 +84,11 @@ class PostgresLayer(InMemoryChannelLayer):  # type: ignore[misc]  # Channels has
                     await listening.execute(f"LISTEN {NAME}")
                     pause = FIRST_PAUSE
                     async for heard in listening.notifies():
-                        await self._hear(heard.payload)
+                        try:
+                            await self._hear(heard.payload)
+                        except (ValueError, TypeError) as error:
+                            # Whoever may use the database may send anything by this name.
+                            logger.warning("What another process told was not understood: %r", error)
             except (psycopg.Error, ImproperlyConfigured) as error:
                 logger.warning("Live updates from other processes wait for the database: %s", error)
             await asyncio.sleep(pause)

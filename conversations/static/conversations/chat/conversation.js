@@ -10,7 +10,6 @@ import { explain, say } from "./strings.js";
 const PAGE = 50;
 // A search may lead far back; further than so many pages nobody is taken.
 const MOST_PAGES_BACK = 40;
-const MAX_TITLE_CHARS = 60;
 const UNFINISHED = "evi-unfinished";
 
 const scroller = document.getElementById("scroller");
@@ -23,13 +22,6 @@ export const announce = (text) => {
   announcer.textContent = text;
 };
 
-/** A title for a conversation that has none: how its first question begins. */
-export function titleOf(question) {
-  const line = question.trim().split(/\s*\n/)[0].replace(/\s+/g, " ");
-  if (line.length <= MAX_TITLE_CHARS) return line;
-  return `${line.slice(0, MAX_TITLE_CHARS - 1).replace(/\s+\S*$/, "")}…`;
-}
-
 export class Conversation {
   sessionId = null;
   #messages = [];
@@ -41,9 +33,9 @@ export class Conversation {
   #loading = null;
   #follows = true;
 
-  constructor({ transport, mayAsk, onStarted, onChanged, onState }) {
-    Object.assign(this, { transport, mayAsk, onStarted, onChanged, onState });
-    older.addEventListener("click", () => this.#loadOlder());
+  constructor({ transport, mayAsk, onStarted, onChanged, onState, onProblem }) {
+    Object.assign(this, { transport, mayAsk, onStarted, onChanged, onState, onProblem });
+    older.addEventListener("click", () => this.#loadOlder().catch(onProblem));
     down.addEventListener("click", () => this.#toEnd());
     scroller.addEventListener("scroll", () => {
       this.#follows = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 80;
@@ -108,14 +100,14 @@ export class Conversation {
       answer.finish({ text: content, citations, status });
       return { id, role, view: answer };
     }
-    const onEdit = (question, text) => this.#change(question, text);
+    const onEdit = (question, text) => this.#change(question, text).catch(this.onProblem);
     return { id, role, view: new Question(content, { onEdit }) };
   }
 
   #newAnswer() {
     return new Answer({
       onSources: (answer, marker, from) => openSources(answer.citations, { marker, from }),
-      onRegenerate: (answer) => this.#regenerate(answer),
+      onRegenerate: (answer) => this.#regenerate(answer).catch(this.onProblem),
     });
   }
 
@@ -178,28 +170,28 @@ export class Conversation {
     if (asked >= 0) await this.#askAgain(asked, this.#messages[asked].view.text);
   }
 
-  /** Ask at a place in the thread; what came after it is left. EVI is told the whole thread before it. */
+  /** Ask at a place in the thread; what came after it is left. EVI is told after which message, and has the thread itself. */
   async #askAgain(place, text) {
     const asked = this.#messages[place];
     const opening = this.#opening;
-    while (this.#before) {
+    const before = () => this.#messages.slice(0, this.#messages.indexOf(asked));
+    // The answer before it has an id, as far as EVI has it; a question that was just asked here does not.
+    const lastId = () => before().findLast(({ id }) => id)?.id ?? null;
+    while (!lastId() && this.#before) {
       await this.#loadOlder();
       // Another conversation was opened meanwhile, or another question asked.
       if (opening !== this.#opening || this.#turn) return;
     }
-    const kept = this.#messages.slice(0, this.#messages.indexOf(asked));
-    const history = kept
-      .filter(({ role, view }) => ["user", "assistant"].includes(role) && view.text.trim())
-      .map(({ role, view }) => ({ role, content: view.text }));
+    const [kept, after] = [before(), lastId()];
     for (const { view } of this.#messages.slice(kept.length)) view.node.remove();
     this.#messages = kept;
-    this.#begin({ text, history });
+    this.#begin({ text, after });
   }
 
-  #begin({ text, history }) {
+  #begin({ text, after }) {
     list.append(this.#add(this.#entry({ role: "user", content: text })));
-    const turn = { sessionId: this.sessionId, question: text, history, text: "", citations: [], doing: say("thinking"), view: null };
-    turn.id = this.transport.ask({ sessionId: turn.sessionId, text, history }, (frame) => this.#receive(turn, frame));
+    const turn = { sessionId: this.sessionId, question: text, after, text: "", citations: [], doing: say("thinking"), view: null };
+    turn.id = this.transport.ask({ sessionId: turn.sessionId, text, after }, (frame) => this.#receive(turn, frame));
     if (turn.sessionId) this.#running.set(turn.sessionId, turn);
     this.#attach(turn);
     announce(say("answering"));
@@ -214,7 +206,8 @@ export class Conversation {
     const answer = this.#newAnswer();
     turn.view = answer;
     answer.node.setAttribute("aria-busy", "true");
-    list.append(this.#add({ id: null, role: "assistant", view: answer }));
+    turn.entry = { id: turn.answerId ?? null, role: "assistant", view: answer };
+    list.append(this.#add(turn.entry));
     answer.showDoing(turn.text ? "" : turn.doing);
     answer.grow(turn.text, turn.citations);
     this.#settle();
@@ -230,7 +223,7 @@ export class Conversation {
       forget();
       return null;
     }
-    const turn = { id: left.id, sessionId, question: left.text, history: left.history, text: "", citations: [], doing: say("thinking") };
+    const turn = { id: left.id, sessionId, question: left.text, after: left.after, text: "", citations: [], doing: say("thinking") };
     this.#running.set(sessionId, turn);
     this.transport.resume(left, (frame) => this.#receive(turn, frame));
     return turn;
@@ -240,6 +233,8 @@ export class Conversation {
     switch (frame.type) {
       case "start":
         turn.text = [...turn.text].slice(0, frame.received).join("");
+        turn.answerId = frame.message_id;
+        if (turn.entry) turn.entry.id = frame.message_id;
         this.#started(turn, frame.session_id);
         break;
       case "status":
@@ -272,10 +267,10 @@ export class Conversation {
     const isNew = turn.sessionId === null;
     turn.sessionId = sessionId;
     this.#running.set(sessionId, turn);
-    remember({ id: turn.id, sessionId, text: turn.question, history: turn.history });
+    remember({ id: turn.id, sessionId, text: turn.question, after: turn.after });
     if (!isNew) return;
     if (this.#turn === turn) this.sessionId = sessionId;
-    this.onStarted(sessionId, { title: titleOf(turn.question), isShown: this.#turn === turn });
+    this.onStarted(sessionId, { isShown: this.#turn === turn });
   }
 
   #end(turn, { status = "complete", problem = "", said }) {

@@ -1,6 +1,6 @@
 // The page as a whole: what is open, what the keys do, how it looks.
 
-import { changeSession, listSessions, readSession } from "./api.js";
+import { listSessions, readSession } from "./api.js";
 import { make } from "./dom.js";
 import { Conversation } from "./conversation.js";
 import { tell, tellUntilChanged } from "./overlays.js";
@@ -26,8 +26,6 @@ const settings = document.getElementById("settings");
 const isNarrow = matchMedia("(max-width: 47.99rem)");
 const hasMouse = matchMedia("(hover: hover)");
 let session = null;
-// Sessions that began while EVI could not be reached for more than the question, with their titles.
-const unnamed = new Map();
 
 const transport = new Transport({
   onConnection: (state) => {
@@ -42,11 +40,9 @@ const conversation = new Conversation({
   transport,
   mayAsk: isShortEnough,
   onStarted: begin,
-  onChanged: () => {
-    sidebar.refresh().catch(report);
-    for (const [id, title] of unnamed) giveName(id, title);
-  },
+  onChanged: catchUp,
   onState: showState,
+  onProblem: report,
 });
 
 const sidebar = new Sidebar({
@@ -69,23 +65,23 @@ function report(refusal) {
   if (refusal.status !== 401) tell(refusal.status === 0 ? say("offline") : explain(refusal));
 }
 
-/** A session that began with the question just asked gets its name and its place in the list. */
-async function begin(id, { title, isShown }) {
+/** A session that began with the question just asked gets its place in the list. */
+function begin(id, { isShown }) {
   if (isShown) {
     history.pushState(null, "", addressOf(id));
-    showSession({ id, title });
+    showSession({ id, title: "" });
   }
-  await giveName(id, title);
+  catchUp();
 }
 
-async function giveName(id, title) {
+/** What EVI says of the sessions: the open one is named with its first answer. */
+async function catchUp() {
+  const id = conversation.sessionId;
   try {
-    const named = await changeSession(id, { title });
-    unnamed.delete(id);
-    if (conversation.sessionId === id) showSession(named);
+    const read = id && !session?.title ? await readSession(id) : null;
+    if (read && conversation.sessionId === id) showSession(read);
     await sidebar.refresh();
   } catch (refusal) {
-    if (refusal.status === 0) unnamed.set(id, title);
     report(refusal);
   }
 }

@@ -69,7 +69,7 @@ export class Sidebar {
       groups.set(name, [...(groups.get(name) ?? []), session]);
     }
     const order = ["pinned", "today", "yesterday", "week", "earlier"].filter((name) => groups.has(name));
-    const more = this.#cursor && make("button", { type: "button", class: "text-button", onclick: () => this.#more() }, say("more"));
+    const more = this.#cursor && make("button", { type: "button", class: "text-button", onclick: () => this.#more().catch(this.onProblem) }, say("more"));
     const nothing = !order.length && make("p", { class: "note" }, say("empty"));
     list.replaceChildren(...order.map((name) => this.#group(say(name), groups.get(name))), ...[more, nothing].filter(Boolean));
   }

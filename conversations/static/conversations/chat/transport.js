@@ -4,6 +4,7 @@ const FIRST_PAUSE_MS = 400;
 const LONGEST_PAUSE_MS = 8_000;
 // How long a question may stay without any reply before the connection is taken for dead.
 const PATIENCE_MS = 20_000;
+const TOO_LARGE = 1009;
 
 /** A UUID of version 4; the browser's own is only there for pages over HTTPS. */
 function newId() {
@@ -28,14 +29,14 @@ export class Transport {
     addEventListener("online", () => this.#turns.size && this.#connect());
   }
 
-  /** Ask. `history`, if given, is the whole thread before the question. `listener` gets each frame of the turn. */
-  ask({ sessionId = null, text, history }, listener) {
-    return this.#begin({ id: newId(), sessionId, text, history, received: 0, isAsked: false, listener });
+  /** Ask. `after`, if given, is the message that the question comes after, null for none. `listener` gets each frame. */
+  ask({ sessionId = null, text, after }, listener) {
+    return this.#begin({ id: newId(), sessionId, text, after, received: 0, isAsked: false, listener });
   }
 
   /** Take up a turn that began before this page was loaded. What it said is told from the beginning. */
-  resume({ id, sessionId, text, history }, listener) {
-    return this.#begin({ id, sessionId, text, history, received: 0, isAsked: true, listener });
+  resume({ id, sessionId, text, after }, listener) {
+    return this.#begin({ id, sessionId, text, after, received: 0, isAsked: true, listener });
   }
 
   cancel(id) {
@@ -58,14 +59,14 @@ export class Transport {
   }
 
   #put(turn) {
-    const { id, text, history, received, messageId } = turn;
+    const { id, text, after, received, messageId } = turn;
     const session = turn.sessionId ? { session_id: turn.sessionId } : {};
-    const thread = history ? { history } : {};
+    const place = after === undefined ? {} : { after };
     // Before EVI named the session there is nothing to resume: the same question with the same id is not asked twice.
     if (turn.isAsked && turn.sessionId) {
-      this.#send({ type: "resume", id, text, received, ...(messageId ? { message_id: messageId } : {}), ...session, ...thread });
+      this.#send({ type: "resume", id, text, received, ...(messageId ? { message_id: messageId } : {}), ...session, ...place });
     } else {
-      this.#send({ type: "ask", id, text, ...session, ...thread });
+      this.#send({ type: "ask", id, text, ...session, ...place });
     }
     turn.isAsked = true;
     const socket = this.#socket;
@@ -83,18 +84,19 @@ export class Transport {
     const socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/chat/`);
     this.#socket = socket;
     socket.onopen = () => {
-      this.#pause = FIRST_PAUSE_MS;
       if (this.#wasLost) this.onConnection("back");
       this.#wasLost = false;
       for (const turn of this.#turns.values()) this.#put(turn);
     };
     socket.onmessage = ({ data }) => this.#receive(JSON.parse(data));
-    socket.onclose = () => this.#lost(socket);
+    socket.onclose = ({ code }) => this.#lost(socket, code);
   }
 
-  #lost(socket) {
+  #lost(socket, code) {
     if (socket !== this.#socket) return;
     this.#socket = null;
+    // The same again would end the same way.
+    if (code === TOO_LARGE) for (const id of [...this.#turns.keys()]) this.#receive({ type: "error", id, status: 413 });
     if (!this.#turns.size) return;
     if (!this.#wasLost) this.onConnection("lost");
     this.#wasLost = true;
@@ -112,6 +114,8 @@ export class Transport {
     for (const turn of turns) {
       if (!turn) continue;
       clearTimeout(turn.patience);
+      // A connection that opens and says nothing of the question is not worth hurrying for.
+      this.#pause = FIRST_PAUSE_MS;
       if (frame.type === "start") {
         turn.sessionId = frame.session_id;
         turn.messageId = frame.message_id;
