@@ -74,9 +74,10 @@ class Progress:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some more of the answer."""
+    """Some more of the answer, and all that it cites by now."""
 
     text: str
+    citations: Sequence[dict[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ async def answer(
                 shown, is_new_word = f" {shown.lstrip()}", False
             if shown:
                 said += shown
-                yield Piece(shown)
+                yield Piece(shown, citing.citations)
     yield Answer(
         text=said,
         model=result.response.model_name or model.model_name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
@@ -136,6 +136,7 @@ class Turn:
         self.began_at = timezone.now()
         self._began = time.monotonic()
         self._timing: dict[str, int] = {}
+        self._cited: Sequence[dict[str, Any]] = ()
         self._events: list[Event | EviError] = [Started(opening.session_id, len(opening.context), self.answer_id)]
         self._more = asyncio.Event()
         self._task = asyncio.create_task(self._run())
@@ -229,20 +230,19 @@ class Turn:
                     match event:
                         case agent.Progress(text=text, done=done):
                             self._emit(Progress(text, done))
-                        case agent.Piece(text=text):
+                        case agent.Piece(text=text, citations=cited):
+                            self._cited = cited
                             if not self._timing:
                                 self._time("first_token_ms")
                             self._emit(Delta(text))
                         case agent.Answer():
                             answer = event
         except asyncio.CancelledError:
-            await self._store(self.said, status=Status.INTERRUPTED)
+            await self._store_what_was_said()
             raise
         except (model_errors.AgentRunError, model_errors.FallbackExceptionGroup, TimeoutError, OSError) as error:
             logger.warning("The model failed: %r", error)
-            # What was said before it failed is worth keeping; a failure without a word is kept as just that.
-            status = Status.INTERRUPTED if self.said else Status.FAILED
-            await self._store(self.said, status=status, metadata={"error": type(error).__name__})
+            await self._store_what_was_said(error)
             raise _explained(error) from error
         except Exception as error:
             # EVI's own fault. The question has its end all the same, and the next one does not wait for it.
@@ -284,6 +284,15 @@ class Turn:
 
     def _time(self, what: str) -> None:
         self._timing[what] = round((time.monotonic() - self._began) * 1000)
+
+    async def _store_what_was_said(self, error: BaseException | None = None) -> None:
+        """What was said before it failed is worth keeping, with its sources; a failure without a word is just that."""
+        earlier = self.opening.unfinished.citations if self.opening.unfinished else ()
+        metadata: dict[str, Any] = {"citations": [*earlier, *self._cited]}
+        if error:
+            metadata["error"] = type(error).__name__
+        status = Status.INTERRUPTED if self.said or not error else Status.FAILED
+        await self._store(self.said, status=status, metadata=metadata)
 
     async def _store(self, text: str, *, status: Status, metadata: dict[str, Any] | None = None) -> None:
         opening = self.opening

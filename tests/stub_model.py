@@ -6,6 +6,7 @@
 "fail with 500"          answers with that status
 "fail with 500 at first" does so until the test lets it go, and then answers
 "look up ladders"        uses EVI's search_guidelines for "ladders", then answers with markers, some of them made up
+"look up ladders and break"  closes the connection after the first marker
 "look up ladders for ever"  never stops looking it up
 "pour out 100000"        answers with that many characters
 """
@@ -76,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         for number, word in enumerate(words):
             if number == 2 and "wait" in question:
                 self.server.go_on.wait(30)
-            if number == 2 and "break" in question:
+            if number == (3 if wanted else 2) and "break" in question:
                 return None
             self._send({"choices": [{"index": 0, "delta": {"role": "assistant", "content": f"{word} "}}]})
         return self._end("stop")

@@ -456,6 +456,13 @@ class TestOpenWebUI:
         assert told[-1]["response"]["output"][0]["content"][0]["annotations"] == []
 
     @pytest.mark.usefixtures("ladders")
+    def test_an_answer_that_broke_off_keeps_its_sources(self, site: Site, key: str) -> None:
+        stream_events(site, key, {"input": "look up ladders and break"})
+        answer = Message.objects.get(role="assistant")
+        assert (answer.content.strip(), answer.status) == ("Found it [1]", "interrupted")
+        assert [citation["url"] for citation in answer.citations] == [URL]
+
+    @pytest.mark.usefixtures("ladders")
     def test_what_is_being_done_is_closed_when_the_model_fails(self, site: Site, key: str) -> None:
         events = stream_events(site, key, {"input": "look up ladders for ever"}, **self.CHAT)
         shown = [event["event"]["data"]["done"] for event in events if "event" in event]
