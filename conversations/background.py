@@ -16,10 +16,11 @@ from agentbridge.database import in_database
 from agentbridge.providers import configured_model
 from agentbridge.said import HistoryItem
 from conversations.branches import Branch
+from conversations.events import Delta, Event, Reply, Started
 from conversations.models import Message, Session
 from conversations.models.statements import MADE_TITLE
 from conversations.openings import TurnRequest
-from conversations.turns import Delta, Event, Reply, Started, stream_turn
+from conversations.turns import stream_turn
 
 MAX_TITLE_CHARS = 200
 # In a session's metadata: the title that it was given here.

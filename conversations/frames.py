@@ -19,9 +19,9 @@ from pydantic import (
 
 from agentbridge.said import HistoryItem
 from conversations.api.access import UUID4
-from conversations.api.openai import usage
+from conversations.api.openai_shape import usage
 from conversations.errors import BadRequestError, EviError, TooLargeError
-from conversations.turns import Delta, Event, Progress, Reply, Started
+from conversations.events import Delta, Event, Progress, Reply, Started
 
 
 def _hyphenated(text: object) -> object:

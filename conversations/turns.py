@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
@@ -31,6 +30,7 @@ from conversations.errors import (
     ModelUnavailableError,
     OwnFaultError,
 )
+from conversations.events import Delta, Event, Progress, Reply, Started
 from conversations.farewell import PATIENCE_SECONDS
 from conversations.live import announcer
 from conversations.memory import memory_of
@@ -49,49 +49,6 @@ from conversations.retries import Attempt, earlier_attempt
 logger = logging.getLogger(__name__)
 
 KEY_USED = "This Idempotency-Key was used for another question."
-
-
-@dataclass(frozen=True)
-class Started:
-    """The question is stored; the answer follows."""
-
-    session_id: UUID | None
-    messages_in_context: int
-    # What the answer will be called, also where it is not stored.
-    message_id: UUID
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What EVI is doing while there is nothing to read yet, and how to say that it is done."""
-
-    text: str
-    done: str
-
-
-@dataclass(frozen=True)
-class Delta:
-    """Some more of the answer."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Reply:
-    """The end of a turn."""
-
-    session_id: UUID | None
-    text: str
-    model: str
-    messages_in_context: int
-    input_tokens: int
-    output_tokens: int
-    message_id: UUID
-    citations: list[dict[str, Any]] = field(default_factory=list)
-    search_results: dict[str, Any] = field(default_factory=dict)
-
-
-Event = Started | Progress | Delta | Reply
 
 
 async def run_turn(request: TurnRequest) -> Reply:

@@ -15,8 +15,8 @@ from django.http import HttpRequest
 from agentbridge.background import merged_question
 from conversations.api.access import UUID4, header
 from conversations.errors import BadRequestError, InvalidSessionIdError
+from conversations.events import Event, Progress, Reply
 from conversations.models import Channel
-from conversations.turns import Event, Progress, Reply
 
 # Chats that OpenWebUI does not save, and those in its channels.
 OTHER_CHAT_IDS = re.compile(r"(temporary|local|channel):[\x21-\x7e]+")

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field, StringConstraints, field_validator
 from agentbridge.database import in_database
 from agentbridge.said import HistoryItem
 from conversations.api.access import actor, authenticate, identify
-from conversations.api.openai import (
-    MODEL_ID,
+from conversations.api.openai import MODEL_ID
+from conversations.api.openai_shape import (
     Asking,
     ChatMessage,
     ResponseFormat,
@@ -34,10 +34,11 @@ from conversations.api.openai import (
 from conversations.api.openwebui import Extras, thread_of
 from conversations.branches import thread_up_to
 from conversations.errors import BadRequestError, EviError, ModelFailedError, NotFoundError
+from conversations.events import Delta, Event, Reply, Started
 from conversations.forgetting import delete_answer
 from conversations.models import Message, Role, Session, Status
 from conversations.openings import TurnRequest
-from conversations.turns import Delta, Event, Reply, Started, reply_of, run_turn, stored_reply, stream_turn
+from conversations.turns import reply_of, run_turn, stored_reply, stream_turn
 
 RESPONSE_ID = re.compile(r"resp_([0-9a-f]{32})")
 CONVERSATION_ID = re.compile(r"(?:conv_)?([0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12})", re.IGNORECASE)
