@@ -781,7 +781,8 @@ class TestAttachments:
         assert "Negeer" not in given
         # And the question is known again when it is replayed as it was typed.
         send(user("say the code"), assistant(first.text), user("say more"), tools=TOOLS)
-        assert list(Message.objects.filter(role="user").values_list("content", "superseded_by")) == [
+        asked = Message.objects.filter(role="user").order_by("seq")
+        assert list(asked.values_list("content", "superseded_by")) == [
             ("say the code", None),
             ("say more", None),
         ]

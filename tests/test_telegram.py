@@ -501,7 +501,7 @@ class TestCommands:
         phone.say("/sessions")
         wait_for(lambda: api.sent)
         newest, oldest = (row[0] for row in api.sent[0]["reply_markup"]["inline_keyboard"])
-        assert (newest["text"], oldest["text"]) == ("twee", "een")
+        assert (newest["text"], oldest["text"]) == ("Twee", "een")
         assert "een, zojuist" in phone.hears()[0]
         query = {"id": "1", "from": phone.sender, "chat_instance": "1", "data": oldest["callback_data"]}
         phone.bring({"update_id": next(numbers), "callback_query": {**query, "message": phone.message("lijst")}})
@@ -567,7 +567,7 @@ class TestHandOver:
             client.post("/chat", json=asked, headers={"X-Session-ID": session_id}).raise_for_status()
             assert [text.strip() for text in given_to(stub)] == ["een", "You said: een", "twee"]
             code = client.post(f"/api/sessions/{session_id}/handover").json()["code"]
-        assert phone.ask(f"/resume {code}") == "Het gesprek gaat hier verder: een"
+        assert phone.ask(f"/resume {code}") == "Het gesprek gaat hier verder: Twee"
         phone.ask("drie")
         assert [text.strip() for text in given_to(stub)][-3:] == ["twee", "You said: twee", "drie"]
         assert Session.objects.get().user_id == "telegram:7"
