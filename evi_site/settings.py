@@ -170,8 +170,16 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": EVI.log_level},
     # Every step of their starting and stopping is of no interest until something is wrong.
     "loggers": {
-        name: {"level": "DEBUG" if EVI.log_level == "DEBUG" else "WARNING"}
-        for name in ("daphne", "django-q", "httpx", "httpx2")
+        **{
+            name: {"level": "DEBUG" if EVI.log_level == "DEBUG" else "WARNING"}
+            for name in ("daphne", "django-q", "httpx", "httpx2")
+        },
+        "django.security.DisallowedHost": {"filters": ["in_one_line"]},
+        "asyncio": {"filters": ["no_goodbyes"]},
+    },
+    "filters": {
+        "in_one_line": {"()": "evi_site.logs.InOneLine"},
+        "no_goodbyes": {"()": "evi_site.logs.NoGoodbyes"},
     },
 }
 

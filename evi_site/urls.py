@@ -7,6 +7,9 @@ from evi_site import health
 # It has no template for what DRF answers to OPTIONS.
 docs = SpectacularSwaggerView.as_view(url_name="schema", http_method_names=["get", "head"])
 
+handler400 = "evi_site.failures.bad_request"
+handler404 = "evi_site.failures.not_found"
+
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("healthz", health.healthz),

@@ -1,11 +1,13 @@
 """What EVI refuses, and how it says so: a clear error in the surface's own shape, and nothing changed."""
 
 import json
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.core.exceptions import RequestAborted
 from django.test import Client
 from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +17,7 @@ from pytest_django import Settings
 from conversations.errors import TooManyRequestsError
 from conversations.limits import count, window
 from conversations.models import Message, Session
+from evi_site.logs import NoGoodbyes
 
 pytestmark = pytest.mark.django_db
 
@@ -88,6 +91,41 @@ def test_v1_refuses_what_it_cannot_answer_and_names_the_field(body: Any, param: 
     assert set(said["error"]) == {"message", "type", "param", "code"}
     assert said["error"]["param"] == param
     assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["/chat", "/api/sessions", "/v1/models", "/v1/chat/completions"])
+def test_a_host_that_evi_does_not_go_by_is_refused_in_the_surfaces_own_shape(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    response = Client(HTTP_HOST="evil.example").get(path)
+    told = response.json()["error"]["message"] if path.startswith("/v1") else response.json()["detail"]
+    assert (response.status_code, "EVI_ALLOWED_HOSTS" in told) == (400, True)
+    [logged] = [record for record in caplog.records if record.name == "django.security.DisallowedHost"]
+    assert "evil.example" in logged.message
+    assert logged.exc_info is None
+
+
+@pytest.mark.parametrize(("path", "shape"), [("/api/nowhere", {"error", "detail"}), ("/v1nowhere", {"error"})])
+def test_where_nothing_is_programs_are_told_so_in_json(path: str, shape: set[str]) -> None:
+    response = Client().get(path)
+    assert (response.status_code, set(response.json())) == (404, shape)
+
+
+def test_where_nothing_is_people_are_shown_a_page() -> None:
+    response = Client().get("/nergens")
+    assert (response.status_code, "Niet gevonden" in response.content.decode()) == (404, True)
+
+
+def test_who_signs_in_from_a_page_that_is_too_old_is_told_what_to_do() -> None:
+    response = Client(enforce_csrf_checks=True).post("/login/", {"username": "anna", "password": "x"})
+    assert (response.status_code, "Laad haar opnieuw" in response.content.decode()) == (403, True)
+
+
+def test_a_client_that_is_gone_when_the_server_stops_is_no_failure() -> None:
+    def record(error: Exception) -> logging.LogRecord:
+        return logging.LogRecord("asyncio", logging.ERROR, "", 0, "never retrieved", (), (type(error), error, None))
+
+    assert [NoGoodbyes().filter(record(error)) for error in (RequestAborted(), ValueError())] == [False, True]
 
 
 @pytest.mark.parametrize("path", ["/chat", "/v1/chat/completions"])
