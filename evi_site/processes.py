@@ -107,6 +107,9 @@ def say(text: str) -> None:
 
 
 def interrupt(signum: int, frame: FrameType | None) -> None:
+    # Once is enough. Who asks again would break off the stopping, and leave processes behind.
+    for meant in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(meant, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
@@ -124,7 +127,7 @@ def _uninterrupted() -> Iterator[None]:
         for meant, handler in handlers.items():
             signal.signal(meant, handler)
     if came:
-        raise KeyboardInterrupt
+        interrupt(came[0], None)
 
 
 def processes_below(pid: int) -> frozenset[int]:

@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -96,6 +97,7 @@ def run(*, port: int) -> None:
         children = [stack.enter_context(worker), stack.enter_context(web)]
         wait_until_ready(web, port=port)
         announce(port=port, made=accounts)
+        stack.callback(begin_to_stop, children)
         while True:
             time.sleep(0.5)
             if cluster and not cluster.is_running():
@@ -103,6 +105,13 @@ def run(*, port: int) -> None:
                 cluster.ensure_running()
             for child in children:
                 child.keep_alive()
+
+
+def begin_to_stop(children: Sequence[Child]) -> None:
+    """Tell all of them at once, and the person who waits."""
+    say("Stopping; answers under way have some seconds to come to their end …")
+    for child in children:
+        child.process.terminate()
 
 
 def listen(port: int) -> socket.socket:
