@@ -238,7 +238,7 @@ COMMANDS = (
     Command("/session", "", "toon dit gesprek", session),
     Command("/search", "TEKST", "zoek in alles wat er gezegd is", search),
     Command("/remember", "TEKST", "laat EVI iets over je onthouden", remember),
-    Command("/facts", f"[{APPROVE} | {FORGET} N]", "wat EVI over je onthoudt, en wat het voorstelt", facts),
+    Command("/facts", f"[{APPROVE}|{FORGET}|{CHANGE} N]", "wat EVI over je onthoudt, en wat het voorstelt", facts),
     Command("/export", "[BESTAND] [json | markdown]", "bewaar dit gesprek in een bestand", export),
     Command("/handover", "", "maak een code om elders verder te gaan", hand_over),
     Command("/help", "", "toon deze lijst", show_help),
