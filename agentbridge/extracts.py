@@ -155,18 +155,21 @@ def about_person(facts: Sequence[str], *, language: str) -> str:
     )
 
 
-def from_the_past(meant: Understanding, found: Sequence[Remembered]) -> str:
+def from_the_past(meant: Understanding, found: Sequence[Remembered], *, is_of_another_time: bool = False) -> str:
     """What was said before, with its date, the best first; and that nothing was, where it is so."""
     phrases = PHRASES[meant.language]
     if not found:
         return phrases["never_said" if meant.query else "no_past"]
+    # The same words are told once, however often they were said.
+    different = list({" ".join(words(one.text)): one for one in reversed(found)}.values())[::-1]
     with translation.override(meant.language):
-        return "\n\n".join(
+        told = [
             phrases[f"said_{one.role or one.kind}"].format(
                 date=date_format(date.fromisoformat(one.date), "j F Y"), text=_quoted(one.text)
             )
-            for one in found[:MOST_FROM_THE_PAST]
-        )
+            for one in different[:MOST_FROM_THE_PAST]
+        ]
+    return "\n\n".join([phrases["not_then"], *told] if is_of_another_time else told)
 
 
 def _quoted(text: str) -> str:
