@@ -26,6 +26,8 @@ SHORTEST_BEGINNING = 5
 GENERIC_BEGINNING = re.compile(r"^(?:veiligheids|arbeids|bedrijfs|gezondheids|beschermings)(?=\w{4})")
 # What is done with a thing: "gekeurd", "bedienen", "inspected".
 VERB = re.compile(r"ge\w{3,}[dt]|\w{3,}(?:en|ed)")
+# Asks for a height, and not about it.
+WANTED = re.compile(r"\b(?:vanaf|bij|tot|from|at) (?:welke?|what|which) \w+")
 MODALS = frozenset(["moet", "moeten", "mag", "mogen", "must", "may", "should"])
 KNOWN_WORDS = 10_000
 
@@ -74,7 +76,14 @@ def about_the_thing(meant: Understanding, found: Sequence[Guideline]) -> Sequenc
     verbs = {word for word in asked if VERB.fullmatch(word)}
     things = [word for word in asked if word not in verbs and word not in ASPECTS and word in meant.topic]
     is_asked_of_it = bool(asked) and asked[-1] in verbs and not MODALS.isdisjoint(WORD.findall(meant.query.casefold()))
-    if not is_asked_of_it or len(things) != 1 or meant.translated or not found or found[0].language != meant.language:
+    if (
+        not is_asked_of_it
+        or WANTED.search(meant.query.casefold())
+        or len(things) != 1
+        or meant.translated
+        or not found
+        or found[0].language != meant.language
+    ):
         return found
     if _is_mistyped(things, words(" ".join(f"{one.title} {one.section}" for one in found))):
         return found

@@ -53,6 +53,8 @@ BLOWERS = guideline("Lassen", "Een ventilator wordt elke week gekeurd.", score=0
         ("Hoe vaak moet een harnas gekeurd worden?", [TRUCK, HARNESSES_CHECKED], [HARNESSES_CHECKED]),
         ("Hoe vaak moet een hoogwerker gekeurd worden?", [TRUCK, LIFTS], []),
         ("Hoe vaak moet een ventilator gekeurd worden?", [TRUCK, BLOWERS], [BLOWERS]),
+        # A height is asked for, and not about.
+        ("Vanaf welke hoogte moet ik aanlijnen?", [LIFTS, HARNESSES], [LIFTS, HARNESSES]),
         # Nothing is done with anything.
         ("Hoe hoog is een hoogwerker?", [TRUCK, LIFTS], [TRUCK, LIFTS]),
     ],
