@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from django.conf import settings
+from django.utils import timezone
 from pydantic_ai import Agent, AgentRunResultEvent, RunContext
 from pydantic_ai.messages import (
     FunctionToolCallEvent,
@@ -96,12 +97,17 @@ class Answer:
 def specialist(*, telemetry_url: str, telemetry_content: bool) -> Agent[Findings, str]:
     agent = Agent(
         deps_type=Findings,
-        instructions=[(files("agentbridge") / "prompts" / "assistant.md").read_text(), _remembered],
+        instructions=[(files("agentbridge") / "prompts" / "assistant.md").read_text(), _today, _remembered],
         toolsets=[toolset],
         name="specialist",
     )
     agent.instrument = instrumentation(telemetry_url, include_content=telemetry_content)
     return agent
+
+
+async def _today(context: RunContext[Findings]) -> str:
+    # To look up what was said last week, a model has to know when that was.
+    return f"Vandaag is het {timezone.localdate()}." if context.deps.memory.recall else ""
 
 
 # Asynchronous, or each turn would have a thread for it, which a server that stops in the middle of the turn waits for.

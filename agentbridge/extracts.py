@@ -18,7 +18,16 @@ from agentbridge.embeddings import BUNDLED, Vector, embedder_for
 from agentbridge.lexical import JOINED, TOKEN, words
 from agentbridge.patterns import WORD
 from agentbridge.phrases import OTHER_LANGUAGES, PHRASES
-from agentbridge.relevance import NO_SUBJECT, fitting, in_own_language, is_coincidence, mentions, shares, stems
+from agentbridge.relevance import (
+    NO_SUBJECT,
+    about_the_thing,
+    fitting,
+    in_own_language,
+    is_coincidence,
+    mentions,
+    shares,
+    stems,
+)
 from agentbridge.synonyms import official_words
 from agentbridge.tools import Guideline, Product, Remembered
 from agentbridge.understanding import Understanding
@@ -45,6 +54,26 @@ NUMBER_BONUS = 0.1
 NUMBER = re.compile(
     r"\d|\b(één|twee|drie|vier|vijf|half|jaarlijks|maandelijks|wekelijks|yearly|monthly|weekly|twice)\b", re.IGNORECASE
 )
+# And one of the kind that was asked for.
+QUANTITY_BONUS = 0.3
+HEIGHT = {"hoogte", "height"}
+ASKS_HEIGHT = re.compile(r"\b(?:welke|what|which) (?:\w+)?(?:hoogte|height)\b")
+QUANTITIES = [
+    (
+        ASKS_HEIGHT,
+        re.compile(
+            r"(?:hoogte|height)\b.{0,30}\d (?:meter|metres|m)\b"
+            r"|\d (?:meter|metres|m)\b.{0,30}\b(?:vallen|fall)\b"
+        ),
+    ),
+    (
+        re.compile(r"\b(?:hoe vaak|how often)\b"),
+        re.compile(
+            r"\b(?:keer|eenmaal|eens|maal|once|twice) (?:per|in|a|an|every)\b"
+            r"|\b(?:jaarlijks|maandelijks|wekelijks|dagelijks|yearly|annually|monthly|weekly|daily)"
+        ),
+    ),
+]
 # Translations of a sentence are nearer to each other than this, and other sentences are not, in the bundled model.
 SAYS_THE_SAME = 0.5
 # The number of a norm, or of an article of the law, is no answer to that.
@@ -68,8 +97,8 @@ def from_guidelines(meant: Understanding, found: Sequence[Guideline], *, already
     With `repeating`, those that say in another language what this answer said.
     """
     phrases = PHRASES[meant.language]
-    own = in_own_language(meant, found)
-    if is_coincidence(meant, found):
+    own = about_the_thing(meant, in_own_language(meant, found))
+    if is_coincidence(meant, found) or not own:
         return phrases["nothing"]
     titles = list(dict.fromkeys(guideline.title for guideline in found))
     if meant.vague and len(titles) > 2:
@@ -155,18 +184,21 @@ def about_person(facts: Sequence[str], *, language: str) -> str:
     )
 
 
-def from_the_past(meant: Understanding, found: Sequence[Remembered]) -> str:
+def from_the_past(meant: Understanding, found: Sequence[Remembered], *, is_of_another_time: bool = False) -> str:
     """What was said before, with its date, the best first; and that nothing was, where it is so."""
     phrases = PHRASES[meant.language]
     if not found:
         return phrases["never_said" if meant.query else "no_past"]
+    # The same words are told once, however often they were said.
+    different = list({" ".join(words(one.text)): one for one in reversed(found)}.values())[::-1]
     with translation.override(meant.language):
-        return "\n\n".join(
+        told = [
             phrases[f"said_{one.role or one.kind}"].format(
                 date=date_format(date.fromisoformat(one.date), "j F Y"), text=_quoted(one.text)
             )
-            for one in found[:MOST_FROM_THE_PAST]
-        )
+            for one in different[:MOST_FROM_THE_PAST]
+        ]
+    return "\n\n".join([phrases["not_then"], *told] if is_of_another_time else told)
 
 
 def _quoted(text: str) -> str:
@@ -224,7 +256,9 @@ def _worth_a_look(meant: Understanding, guidelines: Sequence[Guideline]) -> list
 
 
 def _subject_of(meant: Understanding) -> set[str]:
-    return {word for each in meant.topic if each not in ASPECTS | EVERYWHERE for word in words(each)} - FILLERS
+    subject = {word for each in meant.topic if each not in ASPECTS | EVERYWHERE for word in words(each)} - FILLERS
+    # "Vanaf welke hoogte" is not about working at height.
+    return (subject - HEIGHT if ASKS_HEIGHT.search(meant.query.casefold()) else subject) or subject
 
 
 def _is_named(meant: Understanding, guideline: Guideline) -> bool:
@@ -248,6 +282,7 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
     )
     asked = asked + put_officially
     weigh = _weigher(meant.query, [text for text, _, _ in candidates], official=official)
+    quantity = next((told for wanted, told in QUANTITIES if wanted.search(meant.query.casefold())), None)
     # A heading says what its text answers.
     fits = [
         guideline.score / guidelines[0].score
@@ -255,6 +290,7 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
         + 2 * WORDS_BONUS * weigh(heading)
         + _asks_alike(meant.query, guideline.section)
         + (NAMED_BONUS if _is_named(meant, guideline) else 0)
+        + (QUANTITY_BONUS if quantity and quantity.search(guideline.text) else 0)
         for guideline, heading, vector in zip(guidelines, headings, vectors, strict=False)
     ]
     scored = []
@@ -262,6 +298,7 @@ def _best_sentences(meant: Understanding, guidelines: Sequence[Guideline], *, al
         score = _similarity(asked, vector) + WORDS_BONUS * weigh(text)
         score += OPENING_BONUS if position == 0 else 0
         score += NUMBER_BONUS if meant.wants_number and NUMBER.search(NORM.sub("", text)) else 0
+        score += QUANTITY_BONUS if quantity and quantity.search(text) else 0
         scored.append(_Sentence(text, source, position, score * fits[source] / max(fits)))
     scored.sort(key=lambda sentence: sentence.score, reverse=True)
     best = scored[0].source

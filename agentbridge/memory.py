@@ -11,6 +11,7 @@ from importlib.resources import files
 from typing import Literal
 
 from agentbridge.patterns import WORD
+from agentbridge.periods import Period
 from agentbridge.words import FILLERS, OWN_VERBS
 
 MAX_FACT_CHARS = 500
@@ -44,8 +45,8 @@ class Memory:
     facts: tuple[str, ...] = ()
     # Proposes a fact, and says whether it is a new one.
     remember: Callable[[str], Awaitable[bool]] | None = None
-    # What fits a question best, or the latest conversations where the question is empty.
-    recall: Callable[[str], Awaitable[Sequence[Recollection]]] | None = None
+    # What fits a question best, or the latest conversations where the question is empty; of a period, if any.
+    recall: Callable[[str, Period | None], Awaitable[Sequence[Recollection]]] | None = None
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,18 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
+from django.utils import timezone
 from pydantic_ai.messages import ModelMessage, TextPart, ToolCallPart, ToolReturnPart, UserContent, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
 from agentbridge import extracts
 from agentbridge.memory import Proposal, facts_in
+from agentbridge.periods import period_in
 from agentbridge.relevance import are_others, is_coincidence, mentions
 from agentbridge.said import HistoryItem
 from agentbridge.understanding import Intent, Understanding, understand
@@ -37,7 +39,7 @@ class _Conversation:
     question: str = ""
     returned: dict[str, Any] = field(default_factory=dict)
     # What was looked up for it, so that nothing is looked up twice.
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    asked: list[tuple[str, str, str]] = field(default_factory=list)
     # The answer to go on with, where that is what is asked.
     so_far: str = ""
     # What is known about the person.
@@ -76,7 +78,7 @@ def _read(messages: Sequence[ModelMessage]) -> _Conversation:
                     conversation.returned.clear()
                     conversation.asked.clear()
                 case ToolCallPart(tool_name=tool):
-                    conversation.asked.append((tool, str(part.args_as_dict().get("query", ""))))
+                    conversation.asked.append(_looked_up(tool, part.args_as_dict()))
                 case TextPart(content=content):
                     # An answer in two pieces has one question.
                     if conversation.question:
@@ -109,6 +111,12 @@ def _tool_call(
     in_guidelines = "search_guidelines", {"query": meant.query, "language": meant.language}
     if meant.intent is Intent.PAST:
         calls = [("search_sessions", {"query": meant.query})]
+        if period := period_in(conversation.question, today=timezone.localdate()):
+            days = {"since": period.since.isoformat(), "until": period.until.isoformat()}
+            calls.insert(0, ("search_sessions", {"query": meant.query, **days}))
+            if returned.get("search_sessions"):
+                # What was said at another time matters only where nothing was said then.
+                del calls[1:]
     elif meant.intent is Intent.WHO or (meant.intent not in PERSONAL and meant.vague and not meant.query):
         calls = [("list_subjects", {"language": meant.language})]
     elif meant.intent in (Intent.PRODUCTS, Intent.ITEM):
@@ -121,7 +129,11 @@ def _tool_call(
         if meant.wider and _says_nothing(meant, returned.get("search_guidelines"), before=_last_answer(conversation)):
             # Perhaps it is about what was talked of before.
             calls.append(("search_guidelines", {"query": meant.wider, "language": meant.language}))
-    return next((call for call in calls if (call[0], call[1].get("query", "")) not in conversation.asked), None)
+    return next((call for call in calls if _looked_up(*call) not in conversation.asked), None)
+
+
+def _looked_up(tool: str, arguments: Mapping[str, Any]) -> tuple[str, str, str]:
+    return tool, str(arguments.get("query", "")), str(arguments.get("since", ""))
 
 
 def _has_no_product(meant: Understanding, found: Any) -> bool:
@@ -130,7 +142,7 @@ def _has_no_product(meant: Understanding, found: Any) -> bool:
 
 
 def _was_widened(meant: Understanding, conversation: _Conversation) -> bool:
-    return bool(meant.wider) and ("search_guidelines", meant.wider) in conversation.asked
+    return bool(meant.wider) and ("search_guidelines", meant.wider, "") in conversation.asked
 
 
 def _says_nothing(meant: Understanding, found: Any, *, before: str) -> bool:
@@ -181,7 +193,9 @@ def _of_knowledge(meant: Understanding, conversation: _Conversation) -> str:
         case Intent.WHO:
             return extracts.phrase("who", language=language, subjects=returned["list_subjects"])
         case Intent.PAST:
-            return extracts.from_the_past(meant, returned["search_sessions"])
+            # Nothing is looked up after what was found.
+            searches = sum(tool == "search_sessions" for tool, *_ in conversation.asked)
+            return extracts.from_the_past(meant, returned["search_sessions"], is_of_another_time=searches > 1)
     if "list_subjects" in returned:
         return extracts.phrase("unclear", language=language, subjects=returned["list_subjects"])
     products = returned.get("search_products")

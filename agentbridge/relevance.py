@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 
+from agentbridge.chunks import sentences
 from agentbridge.lexical import SHORTEST_MISTYPED, meant_by, words
 from agentbridge.patterns import WORD
 from agentbridge.synonyms import everyday_words, official_words, words_of_the_trade
@@ -23,6 +24,11 @@ SHORTEST_HEAD = 4
 SHORTEST_BEGINNING = 5
 # "Veiligheidsschoenen" are shoes, and have nothing to do with "veilig hijsen".
 GENERIC_BEGINNING = re.compile(r"^(?:veiligheids|arbeids|bedrijfs|gezondheids|beschermings)(?=\w{4})")
+# What is done with a thing: "gekeurd", "bedienen", "inspected".
+VERB = re.compile(r"ge\w{3,}[dt]|\w{3,}(?:en|ed)")
+# Asks for a height, and not about it.
+WANTED = re.compile(r"\b(?:vanaf|bij|tot|from|at) (?:welke?|what|which) \w+")
+MODALS = frozenset(["moet", "moeten", "mag", "mogen", "must", "may", "should"])
 KNOWN_WORDS = 10_000
 
 
@@ -59,6 +65,47 @@ def is_coincidence(meant: Understanding, found: Sequence[Guideline]) -> bool:
     if is_named:
         return not (all(is_told) or told_together > 1)
     return not (is_of_the_trade and told_together >= HALF * len(ways))
+
+
+def about_the_thing(meant: Understanding, found: Sequence[Guideline]) -> Sequence[Guideline]:
+    """For who asks what is to be done with one thing ("Hoe vaak moet een harnas gekeurd worden?"), what is about that.
+
+    What is done with another thing is no answer, however well the verb fits.
+    """
+    asked = [word for word in WORD.findall(meant.query.casefold()) if word not in FILLERS]
+    verbs = {word for word in asked if VERB.fullmatch(word)}
+    things = [word for word in asked if word not in verbs and word not in ASPECTS and word in meant.topic]
+    is_asked_of_it = bool(asked) and asked[-1] in verbs and not MODALS.isdisjoint(WORD.findall(meant.query.casefold()))
+    if (
+        not is_asked_of_it
+        or WANTED.search(meant.query.casefold())
+        or len(things) != 1
+        or meant.translated
+        or not found
+        or found[0].language != meant.language
+    ):
+        return found
+    if _is_mistyped(things, words(" ".join(f"{one.title} {one.section}" for one in found))):
+        return found
+    ways = [{things[0]}, *({word} for word in _in_other_words(things[0], meant) if word not in ASPECTS)]
+
+    def names(text: str) -> int:
+        told = words(text)
+        return len(ways) if shares(ways[0], told) else sum(shares(way, told) for way in ways[1:])
+
+    named = [names(f"{one.title} {one.section}") for one in found]
+    named = [
+        max(name, names(one.text) if shares(verbs, words(one.section)) else 0)
+        for name, one in zip(named, found, strict=True)
+    ]
+    if most := max(named):
+        return [one for one, name in zip(found, named, strict=True) if name == most]
+    # Elsewhere it has to be said of the thing itself.
+    return [
+        one
+        for one in found
+        if any(names(sentence) and shares(verbs, words(sentence)) for sentence in sentences(one.text))
+    ]
 
 
 def are_others(meant: Understanding, found: Sequence[Product]) -> bool:

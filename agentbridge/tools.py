@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Literal, TypeVar
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from agentbridge.database import in_database
 from agentbridge.injection import safe
 from agentbridge.memory import MAX_FACT_CHARS, Memory, Proposal, in_one_line, is_said
 from agentbridge.models import Document
+from agentbridge.periods import Period
 from agentbridge.question_vectors import Embedding, ahead
 from agentbridge.retrieval import MOST_RESULTS, GuidelineHit, ProductHit
 from agentbridge.translations import in_language
@@ -171,15 +173,20 @@ def _where_there_is_a_past(context: RunContext[Findings], tool: ToolDefinition) 
 
 
 @toolset.tool(prepare=_where_there_is_a_past)
-async def search_sessions(context: RunContext[Findings], query: str = "") -> list[Remembered] | str:
+async def search_sessions(
+    context: RunContext[Findings], query: str = "", since: date | None = None, until: date | None = None
+) -> list[Remembered] | str:
     """Zoek in eerdere gesprekken met deze persoon: wat die vroeg of vertelde, en wat jij antwoordde.
 
     Args:
         query: waarover het ging, in trefwoorden of een zin. Leeg: waarover de laatste gesprekken gingen.
+        since: de eerste dag waarop het gezegd is, als de persoon een tijd noemt ("vorige week", "in maart").
+        until: de laatste dag daarvan.
     """
     recall = context.deps.memory.recall
     assert recall
-    hits = await _search(context.deps, "search_sessions", query, recall(query))
+    period = Period(since or date.min, until or date.max) if since or until else None
+    hits = await _search(context.deps, "search_sessions", query, recall(query, period))
     if isinstance(hits, str):
         return hits
     return [

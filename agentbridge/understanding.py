@@ -41,6 +41,7 @@ from agentbridge.patterns import (
     WISHES_LANGUAGE,
     WORD,
 )
+from agentbridge.periods import without_period
 from agentbridge.phrases import PHRASES
 from agentbridge.said import HistoryItem
 from agentbridge.synonyms import official_words
@@ -345,7 +346,7 @@ def asks_for_the_past(question: str) -> bool:
 
 
 def _about_the_past(question: str) -> Understanding:
-    text = " ".join(question[:MOST_CHARACTERS].casefold().split())
+    text = without_period(" ".join(question[:MOST_CHARACTERS].casefold().split()))
     topic = ABOUT.sub("", text) if ABOUT.match(text) else PAST.sub(" ", text)
     words = tuple(word for word in WORD.findall(topic) if word not in FILLERS and word not in PAST_WORDS)
     return Understanding(Intent.PAST, language_of(text) or "nl", query=" ".join(words), topic=words)

@@ -1,10 +1,14 @@
 """What the agent knows in a turn, may look up and may propose: about this person, and no other."""
 
 from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
 from uuid import UUID
+
+from django.utils import timezone
 
 from agentbridge.database import in_database
 from agentbridge.memory import Memory, Recollection
+from agentbridge.periods import Period
 from agentbridge.question_vectors import Embedding, ahead
 from conversations.candidates import Filters
 from conversations.facts import propose
@@ -28,23 +32,31 @@ def memory_of(request: TurnRequest, opening: Opening) -> Memory:
             propose, text, owner_id=request.owner_id, user_id=request.user_id, question_id=question_id
         )
 
-    async def look_up(query: str) -> Sequence[Recollection]:
+    async def look_up(query: str, period: Period | None) -> Sequence[Recollection]:
         embedding = await ahead(embedding_for, query)
-        found = await in_database(_look_up, query, embedding, request=request, opening=opening)
+        found = await in_database(_look_up, query, embedding, period=period, request=request, opening=opening)
         return [_recollection(each) for each in found]
 
     return Memory(facts=opening.facts, remember=remember, recall=look_up)
 
 
-def _look_up(query: str, embedding: Embedding | None, *, request: TurnRequest, opening: Opening) -> list[Recalled]:
+def _look_up(
+    query: str, embedding: Embedding | None, *, period: Period | None, request: TurnRequest, opening: Opening
+) -> list[Recalled]:
+    since = _midnight(period.since) if period and period.since > date.min else None
+    until = _midnight(period.until + timedelta(days=1)) if period and period.until < date.max else None
     if not query.strip():
         return latest(
             owner_id=request.owner_id,
             user_id=request.user_id,
             limit=MOST_RECALLED,
             known_session=opening.session_id,
+            since=since,
+            until=until,
         )
-    filters = Filters(known=_known(opening), known_session=opening.session_id, leaves_out_echoes=True)
+    filters = Filters(
+        known=_known(opening), known_session=opening.session_id, leaves_out_echoes=True, since=since, until=until
+    )
     return recall(
         query,
         owner_id=request.owner_id,
@@ -53,6 +65,10 @@ def _look_up(query: str, embedding: Embedding | None, *, request: TurnRequest, o
         filters=filters,
         embedding=embedding,
     )
+
+
+def _midnight(day: date) -> datetime:
+    return timezone.make_aware(datetime.combine(day, time.min))
 
 
 def _known(opening: Opening) -> tuple[UUID, ...]:

@@ -98,12 +98,22 @@ def _shortened(query: str) -> str:
 
 
 def latest(
-    *, owner_id: int | None, user_id: str = "", limit: int = 5, known_session: UUID | None = None
+    *,
+    owner_id: int | None,
+    user_id: str = "",
+    limit: int = 5,
+    known_session: UUID | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> list[Recalled]:
     """What the last conversations with this person were about: their summaries, or else how they began."""
     mine = Session.objects.for_owner(owner_id, user_id=user_id).filter(message_count__gt=0)
     if known_session:
         mine = mine.exclude(id=known_session)
+    if since:
+        mine = mine.filter(last_accessed__gte=since)
+    if until:
+        mine = mine.filter(last_accessed__lt=until)
     shown = SnippetMaker(())
     found = []
     for session in mine.select_related("summary").order_by("-last_accessed", "-id")[:limit]:

@@ -20,6 +20,7 @@ from pytest_django import Settings
 from agentbridge import agent
 from agentbridge.ingest import ingest
 from agentbridge.memory import Memory, Recollection, as_instructions, facts_in, is_said
+from agentbridge.periods import Period
 from agentbridge.providers import model_for
 from agentbridge.understanding import understand
 from conversations import facts
@@ -216,7 +217,7 @@ class TestWhatReachesTheModel:
             proposed.append(text)
             return True
 
-        async def recall(query: str) -> Sequence[Recollection]:
+        async def recall(query: str, period: Period | None) -> Sequence[Recollection]:
             return [Recollection(kind="message", at=timezone.now(), role="user", text=recalled)]
 
         async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str | DeltaToolCalls]:

@@ -469,6 +469,37 @@ class TestTheAgentsMemory:
         assert reply["metadata"]["search_results"]["searches"][0]["tool"] == "search_sessions"
 
     @pytest.mark.usefixtures("offline")
+    def test_a_time_that_is_named_narrows_it(self) -> None:
+        old = say(ROOF)
+        old.messages.update(created_at=timezone.now() - timedelta(days=7))
+        say("Ik wil weer hoogwerkers huren.")
+        make_findable()
+        answer = ask("Wat zei ik vorige week over de hoogwerkers?")["answer"]
+        assert ROOF in answer
+        assert "huren" not in answer
+        answer = ask("Wat zei ik vandaag over de hoogwerkers?")["answer"]
+        assert "huren" in answer
+        assert ROOF not in answer
+
+    @pytest.mark.usefixtures("offline")
+    def test_what_was_said_at_another_time_is_offered_once(self) -> None:
+        say(ROOF)
+        say(ROOF)
+        make_findable()
+        answer = ask("Wat zei ik gisteren over de hoogwerkers?")["answer"]
+        assert answer.startswith("Uit die tijd heb ik daarover niets gevonden")
+        assert answer.count(ROOF) == 1
+
+    @pytest.mark.usefixtures("offline")
+    def test_without_a_topic_the_sessions_of_that_time_are_told(self) -> None:
+        old = say(ROOF)
+        Session.objects.filter(id=old.id).update(last_accessed=timezone.now() - timedelta(days=7))
+        say(LADDERS)
+        answer = ask("Waar hadden we het vorige week over?")["answer"]
+        assert ROOF in answer
+        assert LADDERS not in answer
+
+    @pytest.mark.usefixtures("offline")
     def test_it_says_so_when_nothing_was_said(self) -> None:
         say(ROOF)
         make_findable()

@@ -1,8 +1,10 @@
 """Whether what was found is about what was asked."""
 
+from dataclasses import replace
+
 import pytest
 
-from agentbridge.relevance import are_others, fitting, is_coincidence, shares
+from agentbridge.relevance import about_the_thing, are_others, fitting, is_coincidence, shares
 from agentbridge.tools import Guideline, Product
 from agentbridge.understanding import understand
 
@@ -34,6 +36,33 @@ LIFTING = "De grens voor het gewicht van een last is 23 kilo. Zwaar tillen geeft
 def test_what_is_about_something_else_is_no_answer(question: str, score: float, coincidence: bool) -> None:
     found = [guideline("Tillen en dragen", LIFTING, score=score)]
     assert is_coincidence(understand(question, said=[]), found) is coincidence
+
+
+TRUCK = guideline("Heftrucks", "Een heftruck wordt jaarlijks gekeurd.", score=0.5, section="Keuring: gekeurd en wel")
+HARNESSES = guideline("Valbeveiliging", "Het harnas wordt op tijd vervangen. Valbeveiliging wordt gekeurd.", score=0.4)
+HARNESSES_CHECKED = replace(HARNESSES, section="Hoe vaak wordt valbeveiliging gekeurd?")
+LIFTS = guideline("Hoogte", "Werk vanaf een hoogwerker. Een steiger wordt gekeurd.", score=0.4)
+BLOWERS = guideline("Lassen", "Een ventilator wordt elke week gekeurd.", score=0.4)
+
+
+@pytest.mark.parametrize(
+    ("question", "found", "left"),
+    [
+        ("Hoe vaak moet een heftruck gekeurd worden?", [TRUCK, HARNESSES], [TRUCK]),
+        # The thing is in the text, and what is done with it in the heading.
+        ("Hoe vaak moet een harnas gekeurd worden?", [TRUCK, HARNESSES_CHECKED], [HARNESSES_CHECKED]),
+        ("Hoe vaak moet een hoogwerker gekeurd worden?", [TRUCK, LIFTS], []),
+        ("Hoe vaak moet een ventilator gekeurd worden?", [TRUCK, BLOWERS], [BLOWERS]),
+        # A height is asked for, and not about.
+        ("Vanaf welke hoogte moet ik aanlijnen?", [LIFTS, HARNESSES], [LIFTS, HARNESSES]),
+        # Nothing is done with anything.
+        ("Hoe hoog is een hoogwerker?", [TRUCK, LIFTS], [TRUCK, LIFTS]),
+    ],
+)
+def test_what_is_done_with_another_thing_is_no_answer(
+    question: str, found: list[Guideline], left: list[Guideline]
+) -> None:
+    assert about_the_thing(understand(question, said=[]), found) == left
 
 
 @pytest.mark.parametrize(
