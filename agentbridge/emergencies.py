@@ -58,8 +58,9 @@ GAS = (
 EYE = r"(?:linker|rechter|left |right )?(?:oog|ogen|eyes?)"
 WHOSE = r"(?:zijn|haar|mijn|m'n|z'n|d'r|het|de|hun|een|beide|his|her|my|the|their|an|one|both|iemands)"
 CONFINED = (
-    r"(?:\w*tanks?|\w*silo|\w*put|\w*riool|kruipruimte|ketel|\w*kelder|\w*container|\w*ruim|mangat|besloten ruimte"
-    r"|tank|silo|pit|sewer|boiler|manhole|vessel|confined space|crawl space|hold)"
+    r"(?:\w*tanks?|\w*silo|\w*put|\w*riool|kruipruimte|ketel|mestkelder|kruipkelder"
+    r"|scheepsruim|laadruim|mangat|besloten ruimte"
+    r"|tank|silo|pit|sewer|boiler|manhole|vessel|confined space|crawl space)"
 )
 OUT_COLD = (
     r"bewusteloos|buiten westen|buiten bewustzijn|hartstilstand|reageert|ademt|ademhaalt|gereanimeerd"
@@ -75,6 +76,7 @@ URGENT = re.compile(
     r"|\b(stroomschok|stroomstoot|schok)\b.{0,20}\b(gehad|gekregen)\b"
     r"|\b(er is|there is|there's) (een |a )?"
     r"(brand|ontploffing|explosie|gaslek|ongeluk|ongeval|fire|explosion|gas leak|accident)\b"
+    r"(?! (?:exting|door|drill|exit|alarm))"
     r"|\b(is|zijn|ben|heeft|heb|has|got) (.{0,30}\b)?(gewond|verbrand|gesneden|verdronken|injured|hurt|burned|burnt)\b"
     r"|\b(arm|been|pols|enkel|voet|vingers?|hand|leg|wrist|ankle|foot|fingers?)\b.{0,20}"
     r"\b(gebroken|afgehakt|afgezaagd|afgerukt|verbrijzeld|broken|severed|crushed)\b"
@@ -86,6 +88,7 @@ PERHAPS_URGENT = [
     re.compile(pattern)
     for pattern in (
         r"^\W*(?:help(?: me)?|noodgeval|spoed|sos|emergency)\W*$",
+        rf"\b{PERSON}\b.{{0,30}}\b(?:collapsed|passed out|zakt\w* in elkaar|in elkaar gezakt)\b",
         r"\bniet (?:meer )?(?:reageert|ademt|ademhaalt)\b|\b(?:not|isn't|stopped) (?:responding|breathing)\b",
         rf"\b(?:{PERSON}|{PART_OF_BODY})\b.{{0,40}}\b(?:vast|klem|beklemd|ingeklemd|bekneld|stuck|trapped)\b",
         rf"\b(?:{PERSON}|{PART_OF_BODY})\b.{{0,40}}\bonder (?:stroom|spanning) (?:(?:ge)?komen|gestaan|staat)\b",
@@ -93,7 +96,9 @@ PERHAPS_URGENT = [
         r"\b(?:is|was) run over\b",
         # Fire.
         r"^\W*(?:er is )?(?:brand|vuur|(?:a )?fire) (?:in|op|bij|at|on) (?:de|het|een|onze?|mijn|the|our|a) .{1,40}$",
-        r"\b(?:brandt|staat in lichterlaaie|vliegt in brand|vat vlam|woedt brand|is burning)\b(?! (?:een|het) lamp)",
+        r"(?<!lamp )(?<!lampje )(?<!licht )(?<!oog )(?<!ogen )(?<!huid )\bbrandt\b",
+        r"\b(?:staat in lichterlaaie|vliegt in brand|vat vlam|woedt brand)\b|\b(?:house|building|machine) is burning\b",
+        r"\ber (?:komt|komen|slaan)\b.{0,20}\b(?:rook|vlammen)\b|\bsmoke (?:is )?com(?:ing|es)\b",
         # Gas.
         rf"\b(?:ik|we|wij|het|hier|iemand|mensen|\w*collega\w*) ruik(?:t|en)?\b.{{0,30}}\b{GAS}\b",
         rf"\b(?:smells?|smelling|smelled)\b.{{0,20}}\b{GAS}\b",
@@ -108,10 +113,12 @@ PERHAPS_URGENT = [
         rf"\bin(?: {WHOSE})? {EYE}\b.{{0,20}}\b(?:gespat|gespoten|gevlogen|gekomen|gekregen|terechtgekomen)\b",
         rf"\b(?:splashed|sprayed|flew|got)\b.{{0,20}}\bin(?:to)? {WHOSE} {EYE}\b",
         rf"\b{EYE}\b.{{0,30}}\b(?:zit|zitten|vol)\b.{{0,20}}\b(?:{SUBSTANCE}|{OBJECT})\b",
-        rf"\b{CORROSIVE}\b.{{0,40}}\b(?:huid|gezicht|skin|face|{EYE})\b",
+        rf"\b{CORROSIVE}\b.{{0,40}}\b{EYE}\b|\b{EYE}\b.{{0,20}}\b(?:door|van|from)\b.{{0,10}}\b{CORROSIVE}\b",
+        rf"\b{CORROSIVE}\b.{{0,30}}\b(?:op|over|in|on|onto)(?: {WHOSE})? (?:huid|gezicht|skin|face)\b",
         rf"\b{CORROSIVE}\b.{{0,30}}\b(?:op|over|on|onto) {WHOSE} {PART_OF_BODY}\b",
         # Swallowed.
         r"\b(?:heb|heeft|hebben|has|have)\b.{0,60}\b(?:ingeslikt|doorgeslikt|swallowed)\b",
+        rf"\b{PERSON}\b.{{0,20}}\bswallowed\b",
         rf"\b{SUBSTANCE}\b.{{0,40}}\b(?:(?:op)?gedronken|(?:in|door)geslikt|binnengekregen|gegeten|in {WHOSE} mond)\b",
         rf"\b(?:dronk|slikte|slok|drank|drunk|swallowed|ingested|in {WHOSE} mouth)\b.{{0,40}}\b{SUBSTANCE}\b",
         rf"\b{SUBSTANCE}\b.{{0,40}}\b(?:swallowed|in {WHOSE} mouth)\b|\bis vergiftigd\b|\bpoisoned\b",
@@ -170,20 +177,29 @@ def _kind(happened: str, *, nl: str, en: str, heading: str, begins: str = "") ->
 # The more particular first.
 EMERGENCIES = [
     _kind(
-        r"\b(?:brand|brandt|fik|vuur|vlam|lichterlaaie|ontploffing|explosie|fire|burning|explosion)\b",
+        r"\b(?:brand|fik|vuur|vlam|vlammen|lichterlaaie|ontploffing|explosie|fire|burning|explosion)\b"
+        r"|(?<!oog )(?<!ogen )(?<!huid )\bbrandt\b|\ber komt\b.{0,20}\brook\b|\bsmoke (?:is )?com",
         nl="wat te doen bij brand, ontruiming",
         en="what to do in a fire, evacuation",
         heading=r"\bbij (?:een )?brand\b|\bin (?:case of )?(?:a )?fire\b",
         begins=r"\bbij (?:een )?brand\b|\bin case of (?:a )?fire\b",
     ),
     _kind(
-        rf"(?:{OUT_COLD}|onwel|flauw|faint|ligt|hangt|lies|lying|bewegingloos|neergevallen|ingestort|geen lucht)"
+        rf"(?:{OUT_COLD}|onwel|flauw|faint|ligt|hangt|lies|lying|bewegingloos|neergevallen|ingestort|geen lucht"
+        r"|gevallen|fallen)"
         rf".*\b(?:in|bodem van|inside|of) (?:\w+ ){{0,2}}{CONFINED}\b"
-        rf"|\b(?:in|inside) (?:\w+ ){{0,2}}{CONFINED}\b.*(?:{OUT_COLD}|onwel|flauw|faint|geen lucht)",
+        rf"|\b(?:in|inside) (?:\w+ ){{0,2}}{CONFINED}\b.*(?:{OUT_COLD}|onwel|flauw|faint|geen lucht|gevallen|fallen)",
         nl="redding uit een besloten ruimte na een ongeval",
         en="rescue from a confined space after an accident",
         heading=r"besloten ruimte|confined space",
         begins=r"\bbij een ongeval\b|\bga nooit\b|\bafter an accident\b|\bnever enter\b",
+    ),
+    # Who touches somebody under voltage is the next victim.
+    _kind(
+        r"stroom(?!t)|spanning|schok|elektro|electro|shock",
+        nl="eerste hulp bij een elektrische schok",
+        en="first aid for an electric shock",
+        heading=r"schok|elektrocutie|electric shock|electrocution",
     ),
     _kind(
         OUT_COLD,
@@ -205,7 +221,7 @@ EMERGENCIES = [
         heading=r"\bborst\b|hartaanval|hartinfarct|chest|heart attack",
     ),
     _kind(
-        r"onwel|flauw|faint",
+        r"onwel|flauw|faint|passed out|in elkaar",
         nl="eerste hulp bij flauwvallen",
         en="first aid for fainting",
         heading=r"flauw|onwel|faint",
@@ -228,12 +244,6 @@ EMERGENCIES = [
         nl="eerste hulp bij inslikken van een chemische of bijtende stof, vergiftiging",
         en="first aid for swallowing a chemical, poisoning",
         heading=r"inslik|ingeslikt|vergiftig|swallow|poison",
-    ),
-    _kind(
-        r"stroom(?!t)|spanning|schok|elektro|electro|shock",
-        nl="eerste hulp bij een elektrische schok",
-        en="first aid for an electric shock",
-        heading=r"schok|elektrocutie|electric shock|electrocution",
     ),
     _kind(
         r"beklem|bekneld|klem|\bvast\b|trapped|stuck",
