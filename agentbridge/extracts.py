@@ -15,6 +15,7 @@ from django.utils.text import Truncator
 from agentbridge.chunks import sentences
 from agentbridge.citations import WRITTEN, without_markers
 from agentbridge.embeddings import BUNDLED, Vector, embedder_for
+from agentbridge.emergencies import FIRST_AID, Emergency
 from agentbridge.lexical import JOINED, TOKEN, words
 from agentbridge.patterns import WORD
 from agentbridge.phrases import OTHER_LANGUAGES, PHRASES
@@ -125,15 +126,18 @@ def says_the_same(found: Sequence[Guideline], *, said: str) -> bool:
     return bool(_same_sentences(found, said=without_markers(said)))
 
 
-def at_once(meant: Understanding, found: Sequence[Guideline]) -> str:
-    """Whom to call, and how the section on what happened begins: in the order in which things have to be done."""
-    first = PHRASES[meant.language]["urgent"]
-    own = in_own_language(meant, found)
-    section = next((one for one in own if stems(meant.query) & stems(one.section)), None)
+def at_once(emergency: Emergency, found: Sequence[Guideline], *, language: str) -> str:
+    """Whom to call, and the first aid for what happened: in the order in which things have to be done."""
+    first = PHRASES[language]["urgent"]
+    helps = [
+        one for one in found if emergency.heading.search(one.section) and FIRST_AID.search(f"{one.title} {one.section}")
+    ]
+    section = next((one for one in helps if one.language == language), next(iter(helps), None))
     if not section:
         return first
-    steps = _sentences_of(section.text)[:MOST_FROM_THE_BEST]
-    return f"{first}\n\n{' '.join(steps)} [{section.number}]"
+    steps = _sentences_of(section.text)
+    begin = next((place for place, step in enumerate(steps) if emergency.begins and emergency.begins.search(step)), 0)
+    return f"{first}\n\n{' '.join(steps[begin : begin + MOST_FROM_THE_BEST])} [{section.number}]"
 
 
 def sources_of(answered: str, found: Sequence[Guideline], *, language: str) -> str:

@@ -183,6 +183,10 @@ def _of_remembering(meant: Understanding, returned: Any) -> str:
 
 def _of_knowledge(meant: Understanding, conversation: _Conversation) -> str:
     language, returned = meant.language, conversation.returned
+    if meant.emergency:
+        found = returned.get("search_guidelines")
+        # Whom to call is said even where nothing can be looked up.
+        return extracts.at_once(meant.emergency, found if isinstance(found, list) else [], language=language)
     if any(isinstance(found, str) for found in returned.values()):
         return extracts.phrase("broken", language=language)
     match meant.intent:
@@ -203,8 +207,6 @@ def _of_knowledge(meant: Understanding, conversation: _Conversation) -> str:
         tell = extracts.about_product if meant.intent is Intent.ITEM else extracts.from_products
         return tell(meant, products)
     already = "\n".join(item.content for item in conversation.said if item.role == "assistant")
-    if meant.urgent:
-        return extracts.at_once(meant, returned["search_guidelines"])
     found = returned["search_guidelines"]
     if _was_widened(meant, conversation):
         # Of what was talked of before, what says something of this.

@@ -5,16 +5,15 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import reduce
 
+from agentbridge.emergencies import Emergency, emergency_in
 from agentbridge.patterns import (
     ABOUT,
     ABOUT_ME,
-    AN_ACCIDENT,
     ANOTHER_QUESTION,
     CHEAPEST,
     DEAREST,
     DENIES,
     DOUBT,
-    EMERGENCIES,
     FAREWELL,
     HAVE,
     HOW_ARE_YOU,
@@ -29,14 +28,11 @@ from agentbridge.patterns import (
     NUMBER,
     OTHER_SUBJECT,
     PAST,
-    PERHAPS_URGENT,
     PRICE,
     PRONOUN,
     REMEMBER,
     TELLS_OF_WORK,
     TO_READ,
-    URGENT,
-    WHAT_IF,
     WHO,
     WISHES_LANGUAGE,
     WORD,
@@ -99,8 +95,8 @@ class Understanding:
     wants_number: bool = False
     # Whether the question names no subject, so that an answer would be a guess.
     vague: bool = False
-    # Whether something has happened that cannot wait.
-    urgent: bool = False
+    # What has happened that cannot wait.
+    emergency: Emergency | None = None
     # Whether the subject was named in another language than that of the answer.
     translated: bool = False
     # Whether nothing was found for what was asked before.
@@ -114,7 +110,6 @@ class Understanding:
 
 
 LANGUAGES = {"engels": "en", "english": "en", "nederlands": "nl", "dutch": "nl"}
-# What to look up when it has happened.
 # Names nothing that could be searched.
 EMPTY = FILLERS | PRODUCT_WORDS | GREETINGS | THANKS | ORDINALS.keys()
 # A part of a law, and not of a catalogue.
@@ -189,6 +184,7 @@ def _next(question: str, *, before: Understanding, answered: str) -> Understandi
         prices = tuple((name, int(whole + cents)) for name, whole, cents in LISTED_PRICE.findall(answered))
     remember = REMEMBER.match(question[:MOST_CHARACTERS])
     before = replace(before, listed=listed, prices=prices, fact="", foreign="", repeated=False, was_in_vain=in_vain)
+    before = replace(before, emergency=None)
     if remember and remember["fact"].strip():
         rest = remember["rest"].strip()
         meant = _meaning(rest, before=before) if WORD.search(rest) else replace(before, intent=Intent.REMEMBER)
@@ -237,6 +233,13 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
     wants_number = bool(NUMBER.search(text))
     same = replace(before, language=language)
 
+    if emergency := emergency_in(text):
+        query = emergency.query[language]
+        topic = tuple(_content_of(query))
+        return Understanding(
+            Intent.GUIDELINE, language, query=query, topic=topic, emergency=emergency, translated=bool(wanted)
+        )
+
     if HOW_ARE_YOU.search(text):
         return replace(same, intent=Intent.GREETING)
     if FAREWELL.search(text) and not any(word not in EMPTY for word in WORD.findall(FAREWELL.sub(" ", text))):
@@ -255,7 +258,6 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
     if item := _listed_product(text, words, names=before.listed, prices=before.prices):
         return replace(same, intent=Intent.ITEM, query=item)
 
-    urgent = bool(URGENT.search(text) or (PERHAPS_URGENT.search(text) and not WHAT_IF.search(text)))
     is_offered = HAVE.search(text) and not TO_READ.search(text)
     offered = PRODUCT_WORDS - LAW_WORDS if LAW.search(text) else PRODUCT_WORDS
     wants_products = is_offered or offered.intersection(words) or PRICE.search(text)
@@ -271,7 +273,7 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
     if ANOTHER_QUESTION.search(text):
         refers = False
     names_another = OTHER_SUBJECT.match(text) or (words[:1] in (["en"], ["and"]) and len(words) <= 4)
-    if subject and before.query and names_another and not in_case and not urgent:
+    if subject and before.query and names_another and not in_case:
         # "En voor heftrucks?": the same question about something else.
         asked = aspects or before.aspects
         # A limit is one of something, which the longest word says best.
@@ -289,11 +291,11 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
             aspects=asked,
             wants_number=wants_number or before.wants_number,
         )
-    if before.vague and subject and not urgent and not aspects and len(subject) <= MOST_WORDS_OF_A_SUBJECT:
+    if before.vague and subject and not aspects and len(subject) <= MOST_WORDS_OF_A_SUBJECT:
         # EVI asked back, and this is the subject.
         query = " ".join((*subject, *before.aspects))
         return replace(same, query=query, topic=subject, vague=False, translated=False)
-    if before.topic and not urgent and (refers or not subject):
+    if before.topic and (refers or not subject):
         topic = (*before.topic, *(word for word in subject if word not in before.topic))
         about = " ".join(before.topic)
         query = before.query if intent is Intent.MORE else f"{about}: {question}"
@@ -307,25 +309,21 @@ def _meaning(question: str, *, before: Understanding) -> Understanding:
             translated=before.translated or language != before.language,
         )
     query = " ".join(subject or content) if intent is Intent.PRODUCTS or not content else question
-    if urgent:
-        query = next((known for happened, known in EMERGENCIES if happened.search(text)), AN_ACCIDENT)[language]
     follows = (
         before.topic
         and not before.was_in_vain
         and len(words) <= MOST_WORDS_OF_A_FOLLOW_UP
         and intent is Intent.GUIDELINE
-        and not urgent
     )
     return Understanding(
         intent,
         language,
         query=query,
         wider=f"{' '.join(before.topic)}: {question}" if follows else "",
-        topic=tuple(_content_of(query)) if urgent else subject,
+        topic=subject,
         aspects=aspects,
         wants_number=wants_number,
-        vague=not subject and not urgent,
-        urgent=urgent,
+        vague=not subject,
         translated=bool(wanted),
     )
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from agentbridge.extracts import at_once
+from agentbridge.phrases import PHRASES
 from agentbridge.relevance import about_the_thing, are_others, fitting, is_coincidence, shares
 from agentbridge.tools import Guideline, Product
 from agentbridge.understanding import understand
@@ -99,3 +101,30 @@ def test_only_products_that_fit_are_shown_where_some_do() -> None:
     trunk, needles = product("Verbanddoos", "Voor bedrijven."), product("Naaldencontainer", "Van 1,8 liter.")
     assert fitting(understand("Heb je een verbanddoos?", said=[]), [trunk, needles]) == [trunk]
     assert fitting(understand("Heb je een pleister?", said=[]), [needles]) == [needles]
+
+
+def test_in_an_emergency_only_first_aid_for_it_is_said() -> None:
+    emergency = understand("Ik heb chloor in mijn oog", said=[]).emergency
+    assert emergency
+    storage = guideline("Gevaarlijke stoffen", "Chloor staat in een kast.", score=0.9, section="Stoffen en uw ogen")
+    other = guideline("Eerste hulp", "Koel een brandwond.", score=0.8, section="Eerste hulp bij brandwonden")
+    eye = guideline(
+        "Eerste hulp",
+        "Spoel het oog minstens een kwartier met lauw water.",
+        score=0.5,
+        section="Een bijtende stof in het oog",
+    )
+    call = PHRASES["nl"]["urgent"]
+    assert at_once(emergency, [storage, other], language="nl") == call
+    assert (
+        at_once(emergency, [storage, other, eye], language="nl")
+        == f"{call}\n\nSpoel het oog minstens een kwartier met lauw water. [1]"
+    )
+
+
+def test_first_aid_begins_where_it_is_about_what_happened() -> None:
+    emergency = understand("Mijn hand bloedt heftig", said=[]).emergency
+    assert emergency
+    text = "Koel een brandwond met water. Een bloedende wond drukt u dicht."
+    found = [guideline("Eerste hulp", text, score=0.5, section="Brandwonden en bloedingen")]
+    assert at_once(emergency, found, language="nl").endswith("\n\nEen bloedende wond drukt u dicht. [1]")

@@ -195,16 +195,41 @@ def test_other_languages_are_noticed(question: str, language: str) -> None:
         ("ik ruik gas", "gas"),
         ("Help!", "ongeval"),
         ("My colleague has fallen from a scaffold", "fall"),
+        ("Onze magazijnmedewerker heeft bleekmiddel in zijn oog gekregen, wat nu?", "stof in het oog"),
+        ("mijn collega heeft chloor in zijn oog wat moet ik doen", "stof in het oog"),
+        ("Wat moet ik doen? Ik heb schoonmaakmiddel in mijn ogen", "stof in het oog"),
+        ("Ik heb een stuk metaal in mijn oog", "metaal in het oog"),
+        ("Er is zuur over mijn hand gekomen", "op de huid"),
+        ("Mijn collega heeft terpentine gedronken", "inslikken"),
+        ("Wasbenzine ingeslikt door collega", "inslikken"),
+        ("Er heeft iemand ontstopper binnengekregen", "inslikken"),
+        ("Someone drank white spirit", "swallowing"),
+        ("Er is ammoniak gelekt en mensen hoesten", "gaslek"),
+        ("Er lekt ammoniak uit de koelinstallatie", "gaslek"),
+        ("Wat moet ik doen, er lekt gas", "gaslek"),
+        ("I can smell gas in the basement", "gas leak"),
+        ("Hij heeft zijn vinger afgezaagd", "amputatie"),
+        ("Mijn vinger ligt eraf", "amputatie"),
+        ("Mijn hand bloedt heftig", "bloeding"),
+        ("Iemand stikt in een stuk brood", "verslikken"),
+        ("Mijn collega krijgt geen lucht", "verslikken"),
+        ("Iemand heeft pijn op de borst", "borst"),
+        ("Een collega is bewusteloos in de tank", "besloten ruimte"),
+        ("Een man is in de put gevallen", "besloten ruimte"),
+        ("Hij heeft een schok gekregen en is bewusteloos", "schok"),
+        ("Mijn oog brandt door bleek", "stof in het oog"),
+        ("Er is brand in de meterkast!", "brand"),
+        ("Fire in the kitchen!", "fire"),
     ],
 )
 def test_in_an_emergency_first_aid_for_it_is_looked_up(question: str, looked_up: str) -> None:
     meant = ask("Hoe hoog mag een ladder zijn?", question)
-    assert meant.urgent
+    assert meant.emergency
     assert looked_up in meant.query
 
 
 def test_an_emergency_comes_before_the_answer_to_what_evi_asked_back() -> None:
-    assert ask("Wat moet ik weten?", "Mijn collega zit vast in de machine").urgent
+    assert ask("Wat moet ik weten?", "Mijn collega zit vast in de machine").emergency
 
 
 @pytest.mark.parametrize(
@@ -214,10 +239,28 @@ def test_an_emergency_comes_before_the_answer_to_what_evi_asked_back() -> None:
         "Hoe help ik iemand die iets heeft ingeslikt?",
         "Wanneer zit een harnas goed vast?",
         "Welke helm zit vast op mijn hoofd?",
+        "Welke eisen gelden bij een oogdouche?",
+        "Waar hangt de oogdouche als iemand chloor in zijn oog krijgt?",
+        "Wat moet ik doen bij zuur in het oog?",
+        "Welke bril beschermt tegen splinters in het oog?",
+        "Veiligheidsbril tegen stof in de ogen",
+        "Ik heb pijn in mijn ogen van het beeldscherm",
+        "Is zuur schadelijk voor de huid?",
+        "Hoe sla ik ammoniak op?",
+        "Kan gas lekken uit een kapotte fles?",
+        "Mijn heftruck lekt olie",
+        "Wie mag hartmassage leren?",
+        "Ik stik van het werk",
+        "Het lampje brandt op de heftruck",
+        "There is a fire extinguisher missing",
+        "Ik werk vaak in een tank",
+        "Ik wil leren wat te doen bij pijn op de borst",
+        "Brand in de keuken oefenen",
+        "How do I store ammonia?",
     ],
 )
 def test_who_wants_to_know_is_in_no_emergency(question: str) -> None:
-    assert not ask(question).urgent
+    assert not ask(question).emergency
 
 
 @pytest.mark.parametrize("question", ["en als het regent?", "wat als het donker is?", "And if it rains?"])
